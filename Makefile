@@ -1,0 +1,48 @@
+# Every target but help sets up .venv by itself, so a fresh clone needs no other step.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+STAMP  := $(VENV)/.lmsweep-setup
+
+# One torch thread per process, one process per core: more threads than cores make OpenMP spin.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup test lint format lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## build .venv from requirements.lock (nothing to do when it is up to date)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
+	  { echo "lmsweep needs Python 3.11, 3.12 or 3.13; choose one with: make PYTHON=python3.11 setup" >&2; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+test: setup ## run the tests (two worker processes)
+	$(PY) -m pytest --numprocesses 2 --dist worksteal
+
+lint: setup ## ruff and mypy
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: setup ## let ruff format and fix what it can
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+lock: ## resolve requirements.lock anew from pyproject.toml (keeps the torch and torchvision pins)
+	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet $$(grep -E '^torch(vision)?==' requirements.lock)
+	.venv-lock/bin/pip install --quiet --editable '.[dev]'
+	.venv-lock/bin/pip freeze --exclude-editable | sed -E 's/^(torch==[^+]+)\+.*/\1/' > requirements.lock.new
+	mv requirements.lock.new requirements.lock && rm -rf .venv-lock
+
+clean: ## remove .venv and caches; outputs/ is kept
+	rm -rf $(VENV) .venv-lock .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,221 @@
+"""The schema of a run: what every key of conf/ must be.
+
+Values and defaults live in conf/. Each description below completes the sentence "it must be ..." in the
+error a user sees, and doubles as the documentation of the key.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
+
+from lmsweep.errors import ConfigError
+from lmsweep.explain import invalid_value
+
+# Keys that cannot change what a run computes, so that they do not count for its identity.
+IGNORED_BY_IDENTITY = (
+    "outputs",
+    "tracking",
+    "trainer.log_every",
+    "data.name",
+    "model.name",
+    "optimizer.name",
+)
+
+
+def _norm(value: Any) -> float:
+    if value == "inf":
+        return math.inf
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
+        raise ValueError
+    return float(value)
+
+
+def _gamma(value: Any) -> float | list[float]:
+    values = value if isinstance(value, list) else [value]
+    for v in values:
+        if isinstance(v, bool) or not isinstance(v, int | float) or not 0 < v < math.inf:
+            raise ValueError
+    return [float(v) for v in values] if isinstance(value, list) else float(value)
+
+
+def _layers(value: Any) -> str | list[str]:
+    names = value if isinstance(value, list) else [value]
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError
+    return value if isinstance(value, list) else str(value)
+
+
+Norm = Annotated[
+    float,
+    PlainValidator(_norm),
+    PlainSerializer(lambda p: "inf" if math.isinf(p) else p),
+    Field(description="a number >= 1, or inf"),
+]
+Gamma = Annotated[
+    Any, PlainValidator(_gamma), Field(description="a number > 0, or a list of them, one per layer")
+]
+Layers = Annotated[
+    Any,
+    PlainValidator(_layers),
+    Field(description="input, output, hidden, all, everything, even:N, a module's name or a glob, or a list"),
+]
+Positive = Annotated[float, Field(gt=0, description="a number > 0")]
+NonNegative = Annotated[float, Field(ge=0, description="a number >= 0")]
+Count = Annotated[int, Field(ge=1, description="a whole number >= 1")]
+Flag = Annotated[bool, Field(description="true or false")]
+Name = Annotated[str, Field(min_length=1, description="a name")]
+
+
+class Node(BaseModel):
+    """A part of the configuration: no unknown keys, no silent conversion, no change afterwards."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Component(Node):
+    """An object of any importable class or function: `_target_` and its keyword arguments."""
+
+    model_config = ConfigDict(extra="allow")
+
+    target: Annotated[
+        str, Field(alias="_target_", pattern=r"^\w+(\.\w+)+$", description="package.module.name")
+    ]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments that are not part of the schema."""
+        return dict(self.model_extra or {})
+
+
+class DataConfig(Node):
+    """`data`: which samples, how many, and how many of their labels are wrong."""
+
+    name: Name
+    source: Component
+    fraction: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
+    label_noise: Annotated[float, Field(ge=0, lt=1, description="a number in [0, 1)")]
+    noisy_validation: Flag
+
+
+class ModelConfig(Component):
+    """`model`: the network; every further key is an argument of its class."""
+
+    name: Name
+
+
+class OptimizerConfig(Component):
+    """`optimizer`: the update rule and its step-wise exponential learning-rate decay."""
+
+    name: Name
+    lr: Positive
+    weight_decay: NonNegative
+    lr_decay: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
+    lr_decay_every: Count
+
+
+class MethodConfig(Node):
+    """`method`: a criterion on the logits, with or without the margin loss."""
+
+    criterion: Annotated[Literal["xent", "hinge"], Field(description="xent or hinge")]
+    xent_weight: NonNegative
+    margin: Flag
+
+
+class MarginConfig(Node):
+    """`margin`: the arguments of `lmsweep.margin.MarginLoss`."""
+
+    norm: Norm
+    layers: Layers
+    gamma: Gamma
+    weight: Positive
+    top_k: Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null for every class")]
+    candidates: Annotated[Literal["score", "distance"], Field(description="score or distance")]
+    aggregation: Annotated[Literal["max", "sum"], Field(description="max or sum")]
+    epsilon: Positive
+    clip: Annotated[float | None, Field(gt=0, description="a number > 0, or null for no clipping")]
+    exact: Flag
+    score: Annotated[Literal["logit", "softmax"], Field(description="logit or softmax")]
+    layer_reduction: Annotated[Literal["sum", "mean"], Field(description="sum or mean")]
+    layer_weights: Annotated[
+        list[Positive] | None, Field(description="a list of numbers > 0, one per layer, or null")
+    ]
+    batch_norm: Annotated[Literal["batch", "per_sample"], Field(description="batch or per_sample")]
+
+
+class TrainerConfig(Node):
+    """`trainer`: how long, in what batches, on what hardware, and which weights are kept."""
+
+    max_steps: Count
+    batch_size: Count
+    val_every: Count
+    selection: Annotated[Literal["best", "last"], Field(description="best or last")]
+    gradient_clip: Annotated[float | None, Field(gt=0, description="a number > 0, or null")]
+    accelerator: Annotated[Literal["auto", "cpu", "gpu"], Field(description="auto, cpu or gpu")]
+    precision: Annotated[
+        Literal["32-true", "16-mixed", "bf16-mixed", "64-true"],
+        Field(description="32-true, 16-mixed, bf16-mixed or 64-true"),
+    ]
+    threads: Count
+    log_every: Count
+
+
+class TrackingConfig(Node):
+    """`tracking`: where the run is mirrored to, beside the store."""
+
+    name: Annotated[Literal["none", "wandb"], Field(description="none or wandb")]
+    project: Name = "lmsweep"
+    mode: Annotated[Literal["offline", "online"], Field(description="offline or online")] = "offline"
+
+
+class RunConfig(Node):
+    """Everything that one run needs to know."""
+
+    seed: Annotated[int, Field(ge=0, description="a whole number >= 0")]
+    data: DataConfig
+    model: ModelConfig
+    optimizer: OptimizerConfig
+    method: MethodConfig
+    margin: MarginConfig
+    trainer: TrainerConfig
+    tracking: TrackingConfig
+    outputs: Name
+
+    def to_dict(self) -> dict[str, Any]:
+        """The configuration as plain values, ready for YAML or JSON."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+    def identity_dict(self) -> dict[str, Any]:
+        """The part of the configuration that can change the result."""
+        config = self.to_dict()
+        for key in IGNORED_BY_IDENTITY:
+            *parents, last = key.split(".")
+            node = config
+            for parent in parents:
+                node = node[parent]
+            node.pop(last)
+        # What a choice leaves unused must not make two runs out of one.
+        if not self.method.margin:
+            del config["margin"]
+        if self.data.label_noise == 0:
+            del config["data"]["noisy_validation"]
+        if self.optimizer.lr_decay == 1:
+            del config["optimizer"]["lr_decay_every"]
+        return config
+
+    def method_name(self) -> str:
+        """The method as figures call it: `xent`, `hinge`, `margin_l2_all`, ..."""
+        if not self.method.margin:
+            return self.method.criterion
+        layers = self.margin.layers
+        layers = "+".join(layers) if isinstance(layers, list) else layers
+        return f"margin_l{self.margin.norm:g}_{layers}"
+
+
+def parse(config: Mapping[str, Any]) -> RunConfig:
+    """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
+    try:
+        return RunConfig.model_validate(config)
+    except ValidationError as error:
+        raise ConfigError(invalid_value(RunConfig, error.errors()[0])) from None

@@ -1,0 +1,89 @@
+"""Gradients per sample through train-mode batch normalisation.
+
+In train mode every sample's output depends on every other sample through the batch's mean and variance, so
+the gradient that a margin sweep finds for one sample contains a little of all others. Inside
+`per_sample_batch_norm(model)` the forward pass and the usual backward pass are unchanged, but a sweep
+treats the batch statistics as constants and sees each sample alone. It costs nothing.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+# A plain global, not a thread-local: on CUDA autograd runs backward functions in threads of its own.
+_in_sweep = False
+
+
+@contextmanager
+def sweeping() -> Iterator[None]:
+    """Mark a backward pass as one that measures gradients per sample."""
+    global _in_sweep
+    before, _in_sweep = _in_sweep, True
+    try:
+        yield
+    finally:
+        _in_sweep = before
+
+
+class _PerSampleBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        momentum: float,
+        eps: float,
+    ) -> Tensor:
+        out, mean, inverse_std = torch.native_batch_norm(
+            x, weight, bias, running_mean, running_var, True, momentum, eps
+        )
+        ctx.save_for_backward(x, weight, mean, inverse_std)
+        ctx.eps = eps
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = gradients
+        x, weight, mean, inverse_std = ctx.saved_tensors
+        if _in_sweep:
+            slope = inverse_std if weight is None else inverse_std * weight
+            shape = (1, -1) + (1,) * (gradient.ndim - 2)
+            return gradient * slope.view(shape).to(gradient.dtype), None, None, None, None, None, None
+        wanted = [ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.needs_input_grad[2]]
+        dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
+            gradient, x, weight, None, None, mean, inverse_std, True, ctx.eps, wanted
+        )
+        return dx, dweight, dbias, None, None, None, None
+
+
+def _forward(module: _BatchNorm, x: Tensor) -> Tensor:
+    momentum = 0.0 if module.momentum is None else module.momentum
+    if module.num_batches_tracked is not None:
+        module.num_batches_tracked.add_(1)
+        if module.momentum is None:
+            momentum = 1.0 / float(module.num_batches_tracked)
+    out: Tensor = _PerSampleBatchNorm.apply(
+        x, module.weight, module.bias, module.running_mean, module.running_var, momentum, module.eps
+    )
+    return out
+
+
+@contextmanager
+def per_sample_batch_norm(model: nn.Module) -> Iterator[None]:
+    """Let sweeps over what `model` computes inside see each sample alone; see the module's docstring."""
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            if isinstance(module, nn.SyncBatchNorm):
+                raise ValueError(f"batch_norm='per_sample' cannot be used with the SyncBatchNorm {name}")
+            if isinstance(module, _BatchNorm) and module.training:
+                module.forward = partial(_forward, module)  # type: ignore[method-assign]
+                stack.callback(delattr, module, "forward")
+        yield

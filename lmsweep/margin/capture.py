@@ -1,0 +1,69 @@
+"""Catch the activations of chosen layers, and the logits, of one forward pass."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from lmsweep.margin.layers import INPUT, OUTPUT, network
+
+
+class Captured:
+    """What the last forward pass inside `capture` produced."""
+
+    def __init__(self) -> None:
+        self.logits: Tensor | None = None
+        self.layers: dict[str, Tensor] = {}
+
+
+@contextmanager
+def capture(module: nn.Module, names: Sequence[str]) -> Iterator[Captured]:
+    """Hook `module` so that a forward pass inside leaves its logits and the named layers in the result.
+
+    The hooks are gone when the block ends. When `input` is wanted the module sees a copy of its first
+    argument that requires grad, so the caller's tensor is left alone.
+    """
+    captured = Captured()
+    handles: list[RemovableHandle] = []
+
+    def mark_input(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        x = args[0].detach().requires_grad_()
+        captured.layers[INPUT] = x
+        return (x, *args[1:])
+
+    def keep_logits(_: nn.Module, __: Any, output: Any) -> None:
+        captured.logits = _tensor(output, "forward")
+        if OUTPUT in names:
+            captured.layers[OUTPUT] = captured.logits
+
+    def keeper(name: str) -> Any:
+        def keep(_: nn.Module, __: Any, output: Any) -> None:
+            captured.layers[name] = _tensor(output, name)
+
+        return keep
+
+    modules = dict(network(module).named_modules())
+    try:
+        inner = [name for name in names if name not in (INPUT, OUTPUT)]
+        handles.extend(modules[name].register_forward_hook(keeper(name)) for name in inner)
+        if INPUT in names:
+            handles.append(module.register_forward_pre_hook(mark_input))
+        handles.append(module.register_forward_hook(keep_logits))
+        yield captured
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tensor(output: Any, name: str) -> Tensor:
+    if isinstance(output, Tensor):
+        return output
+    # Recurrent layers and networks with auxiliary heads return tuples whose first part is the main output.
+    if isinstance(output, tuple | list) and output and isinstance(output[0], torch.Tensor):
+        return output[0]
+    raise TypeError(
+        f"{name} gave a {type(output).__name__}: a margin needs a tensor, or a tuple that starts with one"
+    )

@@ -1,0 +1,200 @@
+"""The linearised distance to every class boundary, measured at any layer (Eqs. 7 and 10 of the paper)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lmsweep.margin.batch_norm import sweeping
+from lmsweep.margin.norms import dual_exponent, sample_norm
+
+Layers = Sequence[Tensor] | Mapping[str, Tensor]
+
+# Largest number of classes whose gradients are alive at once when sweeps are batched (CUDA).
+BATCHED_SWEEPS = 16
+# A power of two that keeps small float16 gradients out of the subnormal range during a sweep.
+HALF_SCALE = 128.0
+
+
+class Margins(NamedTuple):
+    """Signed distances and what they were made of; B samples, K classes, L layers."""
+
+    distance: Tensor  # (B, K, L), positive on the correct side
+    gradient_norm: Tensor  # (B, K, L), constant unless exact
+    classes: Tensor  # (B, K), the class each distance is measured against
+
+
+def margin_distance(
+    logits: Tensor,
+    targets: Tensor,
+    layers: Layers,
+    *,
+    norm: float | str = 2.0,
+    top_k: int | None = None,
+    epsilon: float = 1e-6,
+    exact: bool = False,
+    score: Literal["logit", "softmax"] = "logit",
+    layer_weights: Sequence[float] | None = None,
+    last_layer: Tensor | None = None,
+) -> Tensor:
+    """Return the signed linearised distance of every sample to every class boundary at every layer.
+
+    The result has shape (batch, classes, layers). It is positive where the sample lies on its target's
+    side, and infinite where nothing was measured: at the target itself and, with `top_k`, at the classes
+    not chosen. So `.amin(1)` is the distance to the nearest boundary. Arguments are those of `margin_loss`.
+    """
+    margins = linearised_margins(
+        logits,
+        targets,
+        layers,
+        norm=norm,
+        top_k=top_k,
+        epsilon=epsilon,
+        exact=exact,
+        score=score,
+        layer_weights=layer_weights,
+        last_layer=last_layer,
+    )
+    depth = margins.distance.shape[2]
+    everywhere = margins.distance.new_full((*logits.shape, depth), torch.inf)
+    return everywhere.scatter(1, margins.classes.unsqueeze(2).expand(-1, -1, depth), margins.distance)
+
+
+def linearised_margins(
+    logits: Tensor,
+    targets: Tensor,
+    layers: Layers,
+    *,
+    norm: float | str,
+    top_k: int | None,
+    epsilon: float,
+    exact: bool,
+    score: Literal["logit", "softmax"],
+    layer_weights: Sequence[float] | None = None,
+    last_layer: Tensor | None = None,
+    batched: bool | None = None,
+) -> Margins:
+    """Compute Eq. 7 at each layer for the chosen classes; `margin_loss` and telemetry share the result.
+
+    One backward sweep per class gives the gradients of all layers at once: samples are independent, so the
+    batch is summed, and autograd passes every layer on its way down.
+    """
+    names = list(layers) if isinstance(layers, Mapping) else [f"layers[{i}]" for i in range(len(layers))]
+    tensors = list(layers.values()) if isinstance(layers, Mapping) else list(layers)
+    _check(logits, targets, tensors, names, top_k, score, layer_weights)
+    q = dual_exponent(norm)
+    with torch.autocast(logits.device.type, enabled=False):
+        scores = _scores(logits, score)
+        classes = _candidate_classes(scores.detach(), targets, top_k, last_layer, q)
+        true = scores.gather(1, targets.unsqueeze(1))
+        difference = true - scores.gather(1, classes)
+
+        def norms(gradients: Sequence[Tensor | None]) -> Tensor:
+            for name, gradient in zip(names, gradients, strict=True):
+                if gradient is None:
+                    raise ValueError(f"the logits do not depend on {name}: choose layers that lead to them")
+            return torch.stack([sample_norm(g, q) for g in gradients if g is not None], dim=1)
+
+        # Where the network runs in float16, so do the gradients of a sweep.
+        scale = HALF_SCALE if logits.dtype == torch.float16 else 1.0
+        directions = _directions(scores, targets, classes, scale)
+        batched = logits.is_cuda if batched is None else batched
+        if batched and len(classes[0]) > 1 and not exact:
+            norm_list = list(_batched_sweeps(scores, tensors, directions, norms))
+        else:
+            norm_list = [norms(_sweep(scores, tensors, v, exact)) for v in directions]
+        gradient_norm = torch.stack(norm_list, dim=1)
+        if scale != 1:
+            # An overflowed gradient says nothing but "steep": distance 0 and no push, rather than NaN.
+            gradient_norm = torch.nan_to_num(gradient_norm / scale, nan=torch.inf, posinf=torch.inf)
+        if layer_weights is not None:
+            gradient_norm = gradient_norm / gradient_norm.new_tensor(layer_weights)
+        distance = difference.unsqueeze(2) / (epsilon + gradient_norm)
+    return Margins(distance, gradient_norm, classes)
+
+
+def _scores(logits: Tensor, score: str) -> Tensor:
+    precise = logits if logits.dtype == torch.float64 else logits.float()
+    return F.softmax(precise, dim=1) if score == "softmax" else precise
+
+
+def _candidate_classes(
+    scores: Tensor, targets: Tensor, top_k: int | None, last_layer: Tensor | None, q: float
+) -> Tensor:
+    """The classes to compare with the target: all others, the best scored, or the nearest at the end."""
+    count = scores.shape[1]
+    others = count - 1
+    if top_k is None or top_k >= others:
+        return (targets.unsqueeze(1) + torch.arange(1, count, device=targets.device)) % count
+    if last_layer is not None:
+        rows = last_layer.detach().to(scores.dtype)
+        gaps = torch.cdist(rows[targets], rows, p=q)
+        true = scores.gather(1, targets.unsqueeze(1))
+        # Nearest boundary first, at the input of the last layer, where the network is exactly linear.
+        scores = (scores - true) / gaps.clamp_min(torch.finfo(scores.dtype).tiny)
+    return scores.scatter(1, targets.unsqueeze(1), -torch.inf).topk(top_k, dim=1).indices
+
+
+def _directions(scores: Tensor, targets: Tensor, classes: Tensor, scale: float) -> Iterator[Tensor]:
+    """The gradient of the score difference with respect to the scores, for each chosen class in turn."""
+    for column in classes.unbind(1):
+        direction = torch.zeros_like(scores)
+        direction.scatter_(1, targets.unsqueeze(1), scale)
+        yield direction.scatter_(1, column.unsqueeze(1), -scale)
+
+
+def _sweep(scores: Tensor, layers: list[Tensor], direction: Tensor, exact: bool) -> tuple[Tensor | None, ...]:
+    with sweeping():
+        return torch.autograd.grad(
+            scores, layers, direction, retain_graph=True, create_graph=exact, allow_unused=True
+        )
+
+
+def _batched_sweeps(
+    scores: Tensor,
+    layers: list[Tensor],
+    directions: Iterator[Tensor],
+    norms: Callable[[Sequence[Tensor | None]], Tensor],
+) -> Iterator[Tensor]:
+    """The same sweeps in groups under vmap: one kernel launch serves several classes."""
+    everything = torch.stack(list(directions))
+    for group in everything.split(BATCHED_SWEEPS):
+        with sweeping():
+            gradients = torch.autograd.grad(
+                scores, layers, group, retain_graph=True, allow_unused=True, is_grads_batched=True
+            )
+        for i in range(len(group)):
+            yield norms([None if g is None else g[i] for g in gradients])
+
+
+def _check(
+    logits: Tensor,
+    targets: Tensor,
+    layers: list[Tensor],
+    names: list[str],
+    top_k: int | None,
+    score: str,
+    layer_weights: Sequence[float] | None,
+) -> None:
+    if logits.ndim != 2 or logits.shape[1] < 2:
+        raise ValueError(f"logits of shape {tuple(logits.shape)}: expected (batch, at least two classes)")
+    if targets.shape != logits.shape[:1] or targets.dtype != torch.int64:
+        raise ValueError(
+            f"targets of shape {tuple(targets.shape)} and type {targets.dtype}: "
+            f"expected {len(logits)} class indices of type torch.int64"
+        )
+    if not layers:
+        raise ValueError("layers is empty: give at least one tensor that the logits were computed from")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k={top_k} is not allowed: it must be at least 1, or None for every class")
+    if score not in ("logit", "softmax"):
+        raise ValueError(f'score={score!r} is not allowed: it must be "logit" or "softmax"')
+    if layer_weights is not None and len(layer_weights) != len(layers):
+        raise ValueError(f"layer_weights has {len(layer_weights)} values for {len(layers)} layers")
+    for name, layer in zip(names, layers, strict=True):
+        if not layer.requires_grad:
+            raise ValueError(f"{name} does not require grad: call requires_grad_() on it before the forward")
+        if len(layer) != len(logits):
+            raise ValueError(f"{name} holds {len(layer)} samples and the logits {len(logits)}")

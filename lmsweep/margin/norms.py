@@ -1,0 +1,32 @@
+"""Dual norms: the distance in l_p divides by the gradient's l_q norm, q = p / (p - 1)."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def dual_exponent(norm: float | str) -> float:
+    """Return q with 1/p + 1/q = 1 for `norm` p >= 1 or "inf" (Eq. 7 of the paper)."""
+    p = math.inf if norm == "inf" else norm
+    if isinstance(p, str) or not p >= 1:
+        raise ValueError(f'norm={norm!r} is not allowed: it must be a number >= 1 or "inf"')
+    if p == 1:
+        return math.inf
+    return 1.0 if math.isinf(p) else p / (p - 1)
+
+
+def sample_norm(gradient: Tensor, q: float) -> Tensor:
+    """Return the l_q norm of each sample's gradient, in float32 or better, with subgradient 0 at zero."""
+    flat = gradient.flatten(1)
+    flat = flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
+    if q in (1.0, 2.0, math.inf):
+        return torch.linalg.vector_norm(flat, ord=q, dim=1)
+    # Powers of small gradients underflow (q = 11 for p = 1.1), so the largest entry is taken out first.
+    # It is a constant factor of a homogeneous function: the derivative is right without its own.
+    scale = flat.detach().abs().amax(dim=1, keepdim=True)
+    zero = scale == 0
+    # The inner `where` keeps the infinite slope of the root at 0 out of the graph.
+    powers = (flat / scale.masked_fill(zero, 1.0)).abs().pow(q).sum(dim=1, keepdim=True)
+    root = torch.where(zero, 1.0, powers).pow(1 / q)
+    return torch.where(zero, 0.0, root * scale).squeeze(1)

@@ -1,0 +1,1 @@
+"""Which runs exist, which are missing, and where they are kept."""

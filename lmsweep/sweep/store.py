@@ -1,0 +1,160 @@
+"""The store: one folder per run, written so that a crash at any moment leaves every file whole."""
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from lmsweep.errors import UserError
+
+# A claim from another host is given up when its heartbeat is this old; on the same host the process is asked.
+STALE_AFTER_SECONDS = 600.0
+
+
+class RunBusyError(UserError):
+    """Another live process is training this run."""
+
+
+def write_atomically(path: Path, data: str | bytes) -> None:
+    """Replace `path` by `data` in one step: readers see the old file or the new one, never a part."""
+    data = data.encode() if isinstance(data, str) else data
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = path.name
+        self.config = path / "config.yaml"
+        self.status = path / "status.json"
+        self.results = path / "results.json"
+        self.metrics = path / "metrics.jsonl"
+        self.checkpoint = path / "checkpoint.ckpt"
+        self.error = path / "error.txt"
+
+    def read_status(self) -> dict[str, Any]:
+        """The status, or {} when the run was never started."""
+        try:
+            status: dict[str, Any] = json.loads(self.status.read_text())
+        except FileNotFoundError:
+            return {}
+        return status
+
+    def read_results(self) -> dict[str, Any] | None:
+        """The results of a finished run, else None."""
+        if self.read_status().get("state") != "done":
+            return None
+        results: dict[str, Any] = json.loads(self.results.read_text())
+        return results
+
+    def beat(self) -> None:
+        """Tell other hosts that this run is alive: the heartbeat is the status file's time of change."""
+        os.utime(self.status)
+
+    def finish(self, results: Mapping[str, Any]) -> None:
+        """Record the results; only then does the run count as done."""
+        write_atomically(self.results, json.dumps(results, indent=2) + "\n")
+        self.error.unlink(missing_ok=True)
+        self._end("done")
+
+    def fail(self, reason: str, traceback: str) -> None:
+        """Record why the run stopped."""
+        write_atomically(self.error, f"{reason}\n\n{traceback}")
+        self._end("failed", reason=reason)
+
+    def release(self) -> None:
+        """Give the run back, to be continued from its last checkpoint."""
+        self._end("pending")
+
+    def _end(self, state: str, **more: str) -> None:
+        status = {**self.read_status(), "state": state, "ended": time.time(), **more}
+        write_atomically(self.status, json.dumps(status, indent=2) + "\n")
+
+
+class Store:
+    """All runs below one folder."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root) / "runs"
+
+    def run(self, run_id: str) -> RunFolder:
+        """The folder of a run, whether it exists or not."""
+        return RunFolder(self.root / run_id)
+
+    def claim(self, run_id: str, config: Mapping[str, Any]) -> RunFolder | None:
+        """Take a run for this process; None when it is already done.
+
+        Raises RunBusyError while another live process has it. A claim whose process is gone is taken over.
+        """
+        folder = self.run(run_id)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"outputs={self.root.parent} cannot be written ({error.strerror}); "
+                "name another folder with outputs=... or LMSWEEP_OUTPUTS."
+            ) from None
+        with self._locked():
+            status = folder.read_status()
+            if status.get("state") == "done":
+                return None
+            if status.get("state") == "running" and _is_alive(status, folder.status):
+                raise RunBusyError(
+                    f"Run {run_id} is being trained by process {status['pid']} on {status['host']}; "
+                    "wait for it, or stop that process and call again."
+                )
+            if not folder.config.exists():
+                write_atomically(folder.config, yaml.safe_dump(dict(config), sort_keys=False))
+            status = {
+                "state": "running",
+                "attempt": status.get("attempt", 0) + 1,
+                "created": status.get("created", time.time()),
+                "started": time.time(),
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "pid_started": _process_start(os.getpid()),
+            }
+            write_atomically(folder.status, json.dumps(status, indent=2) + "\n")
+        return folder
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        # Held for milliseconds while a claim is decided; the kernel drops it when the process dies.
+        with (self.root / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _is_alive(status: Mapping[str, Any], heartbeat: Path) -> bool:
+    if status["host"] == socket.gethostname():
+        started = _process_start(status["pid"])
+        return started is not None and abs(started - status["pid_started"]) < 2  # clocks get adjusted
+    return time.time() - heartbeat.stat().st_mtime < STALE_AFTER_SECONDS
+
+
+def _process_start(pid: int) -> float | None:
+    """When a process started; None when it is gone. The kernel gives process ids out again, so both count."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.NoSuchProcess:
+        return None

@@ -1,0 +1,1 @@
+"""One run: data, model and margin callback in; checkpoint and results out."""

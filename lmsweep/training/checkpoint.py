@@ -1,0 +1,84 @@
+"""One checkpoint file per run: while it trains, all that is needed to go on; then, the chosen weights."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+FINISHED = "lmsweep_finished"
+
+
+def load_checkpoint(path: Path) -> dict[str, Any] | None:
+    """Read a checkpoint without running any code it may contain; None when there is none."""
+    if not path.exists():
+        return None
+    checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return checkpoint
+
+
+def _replace(path: Path, temporary: Path) -> None:
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+class RunCheckpoint(pl.Callback):
+    """After each validation: remember the best weights, then save everything in one atomic step."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.best_accuracy = -1.0
+        self.best_step = 0
+        self.best_weights: dict[str, Tensor] = {}
+        self._rng_state: Tensor | None = None
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Compare, then save."""
+        self.consider(pl_module, float(trainer.callback_metrics["val_accuracy"]), trainer.global_step)
+        temporary = self.path.with_name(f".{self.path.name}.tmp")
+        trainer.save_checkpoint(temporary)
+        if trainer.is_global_zero:
+            _replace(self.path, temporary)
+
+    def consider(self, module: pl.LightningModule, accuracy: float, step: int) -> None:
+        """Keep these weights if they are better than the best so far; the earlier of two equals stays."""
+        if accuracy > self.best_accuracy:
+            self.best_accuracy, self.best_step = accuracy, step
+            self.best_weights = {k: v.detach().clone() for k, v in module.state_dict().items()}
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Dropout draws from torch's generator, so its state belongs to the run."""
+        checkpoint["rng_state"] = torch.get_rng_state()
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Keep the generator's state until everything that draws before training has drawn."""
+        self._rng_state = checkpoint["rng_state"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Go on drawing where the interrupted run stopped."""
+        if self._rng_state is not None:
+            torch.set_rng_state(self._rng_state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best weights travel with the checkpoint."""
+        return {"accuracy": self.best_accuracy, "step": self.best_step, "weights": self.best_weights}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up the best weights of an interrupted run."""
+        self.best_accuracy = state_dict["accuracy"]
+        self.best_step = state_dict["step"]
+        self.best_weights = state_dict["weights"]
+
+
+def save_finished(path: Path, module: pl.LightningModule, summary: dict[str, Any]) -> None:
+    """Replace the checkpoint by the chosen weights; `summary` says how they were chosen."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    torch.save({"state_dict": module.state_dict(), FINISHED: summary}, temporary)
+    _replace(path, temporary)

@@ -1,0 +1,63 @@
+"""The LightningModule around any network that maps images to logits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lmsweep.data.batches import Batch
+from lmsweep.training.criteria import criterion_loss
+
+
+class Classifier(pl.LightningModule):
+    """Trains a network on a criterion. What else goes into the loss, callbacks add."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        criterion: str,
+        xent_weight: float,
+        optimizer: Callable[[Any], Optimizer],
+        lr_decay: float = 1.0,
+        lr_decay_every: int = 1,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.criterion = criterion
+        self.xent_weight = xent_weight
+        self.optimizer_factory = optimizer
+        self.lr_decay = lr_decay
+        self.lr_decay_every = lr_decay_every
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of a batch of images."""
+        logits: Tensor = self.network(x)
+        return logits
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The criterion on one batch."""
+        x, y = batch
+        return criterion_loss(self(x), y, self.criterion, self.xent_weight)
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Accuracy and cross-entropy, averaged over the split by Lightning."""
+        x, y = batch
+        logits = self(x)
+        values = {
+            "val_accuracy": (logits.argmax(1) == y).float().mean(),
+            "val_loss": F.cross_entropy(logits, y),
+        }
+        self.log_dict(values, batch_size=len(y), sync_dist=True)
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser, with a learning rate that drops by a factor every so many steps."""
+        optimizer = self.optimizer_factory(self.parameters())
+        if self.lr_decay == 1:
+            return optimizer
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, self.lr_decay_every, self.lr_decay)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -1,0 +1,154 @@
+"""What is written and shown while a run trains."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.utilities import rank_zero_only
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from lmsweep.errors import UserError
+
+
+class JsonLinesLogger(Logger):
+    """One line of JSON per call; lines after the step that training resumes from are dropped first."""
+
+    def __init__(self, path: Path, resume_step: int = 0) -> None:
+        super().__init__()
+        self.path = path
+        kept = []
+        if resume_step and path.exists():
+            for line in path.read_text().splitlines():
+                try:
+                    if json.loads(line)["step"] <= resume_step:
+                        kept.append(line)
+                except json.JSONDecodeError:  # the line that the process died in
+                    break
+        path.write_text("".join(f"{line}\n" for line in kept))
+
+    @property
+    def name(self) -> str:
+        """The logger's name."""
+        return "jsonl"
+
+    @property
+    def version(self) -> str:
+        """There is only one."""
+        return "1"
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """The configuration has a file of its own."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Append one line. Lightning counts steps from 0 here; the line says how many were taken."""
+        values = {k: float(v) for k, v in metrics.items() if k != "epoch"}
+        with self.path.open("a") as file:
+            file.write(json.dumps({"step": (step or 0) + 1, **values}) + "\n")
+
+
+class DivergedError(UserError):
+    """The loss is not a number any more."""
+
+
+class LossRecord(pl.Callback):
+    """Record the total loss and the learning rate every few steps, and fail when the loss is not finite."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Look at the loss that Lightning kept; not at every step, because reading it waits for the GPU."""
+        step = trainer.global_step
+        if step % self.every and step != trainer.max_steps:
+            return
+        loss = float(outputs["loss"])
+        if not math.isfinite(loss):
+            raise DivergedError(f"the loss was {loss} at step {step}: training diverged")
+        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        pl_module.log_dict({"train_loss": loss, "learning_rate": rate})
+
+
+class RichProgress(pl.Callback):
+    """A progress bar on a terminal, a line per validation elsewhere."""
+
+    def __init__(self, label: str, every_seconds: float = 0.2) -> None:
+        self.label = label
+        self.every_seconds = every_seconds
+        self.console = Console(file=sys.stderr)
+        self.progress: Progress | None = None
+        self.task: Any = None
+        self.drawn = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Open the bar at the step training starts from."""
+        if not (self.console.is_terminal and trainer.is_global_zero):
+            return
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        self.task = self.progress.add_task(
+            self.label, total=trainer.max_steps, completed=trainer.global_step, note=""
+        )
+        self.progress.start()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Move the bar a few times per second, not at every step."""
+        now = time.monotonic()
+        if self.progress is not None and now - self.drawn > self.every_seconds:
+            self.drawn = now
+            self.progress.update(self.task, completed=trainer.global_step)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Show the validation accuracy."""
+        note = f"validation {float(trainer.callback_metrics['val_accuracy']):.1%}"
+        if self.progress is not None:
+            self.progress.update(self.task, completed=trainer.global_step, note=note)
+        elif trainer.is_global_zero:
+            self.console.print(f"{self.label}: step {trainer.global_step}/{trainer.max_steps}, {note}")
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Close the bar."""
+        if self.progress is not None:
+            self.progress.stop()
+            self.progress = None
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Close the bar before an error is printed."""
+        self.teardown(trainer, pl_module, "fit")
+
+
+class Heartbeat(pl.Callback):
+    """Call `beat` every few seconds of training, so that other hosts see the run is alive."""
+
+    def __init__(self, beat: Callable[[], None], every_seconds: float = 20.0) -> None:
+        self.beat = beat
+        self.every_seconds = every_seconds
+        self.last = time.monotonic()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Beat when it is time."""
+        if time.monotonic() - self.last > self.every_seconds:
+            self.last = time.monotonic()
+            self.beat()

@@ -1,0 +1,160 @@
+"""`run(config, folder)`: train one network, choose its weights on validation data, evaluate them."""
+
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+
+from lmsweep.config import RunConfig
+from lmsweep.data import Dataset, EvaluationBatches, Split, TrainingBatches
+from lmsweep.errors import ConfigError
+from lmsweep.provenance import provenance
+from lmsweep.seeds import derive_seed
+from lmsweep.tracking import trackers
+from lmsweep.training.build import build_data, build_margin, build_module
+from lmsweep.training.checkpoint import (
+    FINISHED,
+    RunCheckpoint,
+    load_checkpoint,
+    save_finished,
+)
+from lmsweep.training.module import Classifier
+from lmsweep.training.records import Heartbeat, JsonLinesLogger, LossRecord, RichProgress
+
+EVALUATION_BATCH = 1000
+
+
+@dataclass
+class Job:
+    """A run whose parts have been built, and so are known to fit together."""
+
+    config: RunConfig
+    data: Dataset
+    module: Classifier
+    margin: pl.Callback | None
+
+
+def prepare_run(config: RunConfig) -> Job:
+    """Build everything a run needs, without side effects; ConfigError says what does not fit."""
+    if config.trainer.accelerator == "gpu" and not torch.cuda.is_available():
+        raise ConfigError("trainer.accelerator=gpu needs a GPU that torch can use; use auto or cpu.")
+    torch.set_num_threads(config.trainer.threads)
+    data = build_data(config)
+    module = build_module(config, data)
+    return Job(config, data, module, build_margin(config, module))
+
+
+def run(job: Job, run_id: str, folder: Path, beat: Callable[[], None]) -> dict[str, Any]:
+    """Train (or go on training) in `folder` and return the results."""
+    started = time.time()
+    checkpoint_path = folder / "checkpoint.ckpt"
+    checkpoint = load_checkpoint(checkpoint_path)
+    if checkpoint is not None and FINISHED in checkpoint:
+        # Stopped between the end of training and the record of its results.
+        chosen = checkpoint[FINISHED]
+    else:
+        chosen = _train(job, run_id, folder, checkpoint, beat)
+        save_finished(checkpoint_path, job.module, chosen)
+        checkpoint = {"state_dict": job.module.state_dict()}
+    job.module.load_state_dict(checkpoint["state_dict"])
+    data, config = job.data, job.config
+    metrics: dict[str, Any] = dict(chosen)
+    for name, split in (("train", data.train), ("val", data.val), ("test", data.test)):
+        metrics |= {f"{name}_{key}": value for key, value in evaluate(job.module, split).items()}
+    return {
+        "id": run_id,
+        "method": config.method_name(),
+        "seed": config.seed,
+        "selection": config.trainer.selection,
+        "metrics": metrics,
+        "data": data.fingerprint,
+        "seconds": time.time() - started,
+        "provenance": provenance(),
+    }
+
+
+def _train(
+    job: Job, run_id: str, folder: Path, checkpoint: dict[str, Any] | None, beat: Callable[[], None]
+) -> dict[str, Any]:
+    config, data, module = job.config, job.data, job.module
+    step = checkpoint["global_step"] if checkpoint else 0
+    keeper = RunCheckpoint(folder / "checkpoint.ckpt")
+    log_every = config.trainer.log_every
+    callbacks = [
+        *([job.margin] if job.margin else []),
+        LossRecord(log_every),
+        RichProgress(f"{config.method_name()} on {config.data.name}"),
+        Heartbeat(beat),
+        keeper,
+    ]
+    _quiet_lightning()
+    trainer = pl.Trainer(
+        accelerator=config.trainer.accelerator,
+        devices=1,
+        precision=config.trainer.precision,
+        max_steps=config.trainer.max_steps,
+        max_epochs=-1,
+        val_check_interval=config.trainer.val_every,
+        check_val_every_n_epoch=None,
+        gradient_clip_val=config.trainer.gradient_clip,
+        log_every_n_steps=log_every,
+        logger=[JsonLinesLogger(folder / "metrics.jsonl", step), *trackers(config, run_id, folder)],
+        callbacks=callbacks,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        default_root_dir=folder,
+    )
+    device = trainer.strategy.root_device
+    train = Split(data.train.x.to(device), data.train.y.to(device))
+    val = Split(data.val.x.to(device), data.val.y.to(device))
+    stream = TrainingBatches(train, config.trainer.batch_size, seed=config.seed, start=step)
+    torch.manual_seed(derive_seed(config.seed, "training"))
+    try:
+        trainer.fit(
+            module,
+            train_dataloaders=stream,
+            val_dataloaders=EvaluationBatches(val, EVALUATION_BATCH),
+            ckpt_path=folder / "checkpoint.ckpt" if checkpoint else None,
+            weights_only=True,
+        )
+    except SystemExit as stop:
+        # Lightning turns Ctrl-C into exit(1), which would look like a failure.
+        if trainer.interrupted:
+            raise KeyboardInterrupt from stop
+        raise
+    # The last steps may lie after the last validation.
+    keeper.consider(module, evaluate(module, val)["accuracy"], trainer.global_step)
+    if config.trainer.selection == "best":
+        module.load_state_dict(keeper.best_weights)
+        return {"selected_step": keeper.best_step, "steps": trainer.global_step}
+    return {"selected_step": trainer.global_step, "steps": trainer.global_step}
+
+
+@torch.inference_mode()
+def evaluate(module: torch.nn.Module, split: Split) -> dict[str, float]:
+    """Accuracy and mean cross-entropy of a split, in evaluation mode; leaves the module's mode as it was."""
+    training = module.training
+    module.eval()
+    correct, loss = 0, 0.0
+    device = next(module.parameters()).device
+    for x, y in EvaluationBatches(Split(split.x.to(device), split.y.to(device)), EVALUATION_BATCH):
+        logits = module(x)
+        correct += int((logits.argmax(1) == y).sum())
+        loss += float(F.cross_entropy(logits.double(), y, reduction="sum"))
+    module.train(training)
+    return {"accuracy": correct / len(split), "loss": loss / len(split)}
+
+
+def _quiet_lightning() -> None:
+    # Its start-up notices repeat for every run of a sweep; warnings about workers do not fit data in memory.
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")

@@ -1,0 +1,35 @@
+"""Shared by all tests: one torch thread, and the command line as a user starts it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lmsweep  # noqa: F401 - guards torchvision before anything imports Lightning
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch
+
+torch.set_num_threads(1)
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def lmsweep_command() -> Command:
+    """`python -m lmsweep ...` in a process of its own, with a store of its own."""
+
+    def call(*arguments: str, outputs: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "lmsweep", *arguments],
+            env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs), **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return call
