@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import lmsweep  # noqa: F401 - guards torchvision before anything imports Lightning
-
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch

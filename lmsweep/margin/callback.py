@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lmsweep.margin.batch_norm import per_sample_batch_norm
 from lmsweep.margin.capture import Captured, capture
 from lmsweep.margin.distance import linearised_margins
-from lmsweep.margin.layers import resolve_layers
+from lmsweep.margin.layers import compiled_around, resolve_layers
 from lmsweep.margin.loss import layer_losses, telemetry
 
 
@@ -91,6 +91,12 @@ class MarginLoss(pl.Callback):
                 raise ValueError(f"{key} has {len(values)} values for the layers {', '.join(names)}")
         if self.candidates == "distance":
             last_linear(module)
+        hidden = [name for name in names if compiled_around(module, name)]
+        if hidden:
+            raise ValueError(
+                f"torch.compile hides {', '.join(hidden)}: compile the layers one by one "
+                "(net.conv1 = torch.compile(net.conv1)), or measure the margin at input and output only"
+            )
         return names
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -13,6 +13,10 @@ _NORMALISATION = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalRes
 def network(module: nn.Module) -> nn.Module:
     """The network inside wrappers: while only one child holds all parameters, that child."""
     while True:
+        original = _original(module)
+        if original is not None:
+            module = original
+            continue
         if hasattr(module, "layer_names") or isinstance(module, nn.Sequential):
             return module
         owners = [child for child in module.children() if any(True for _ in child.parameters())]
@@ -54,6 +58,29 @@ def resolve_layers(module: nn.Module, layers: str | Sequence[str]) -> list[str]:
         chosen.update(_expand(item, hidden, modules))
     order = [INPUT, *hidden, *(m for m in modules if m not in hidden), OUTPUT]
     return [name for name in order if name in chosen]
+
+
+def compiled_around(module: nn.Module, name: str) -> bool:
+    """Whether a layer lies inside a region that torch.compile turns into one piece.
+
+    Such a layer cannot be reached: autograd sees the region as a single step. The output of a region can,
+    so a network whose layers are compiled one by one is fine.
+    """
+    if name in (INPUT, OUTPUT):
+        return False
+    # Lightning remembers here that the whole module was compiled.
+    if getattr(module, "_compiler_ctx", None) is not None:
+        return True
+    inner = network(module)
+    target = inner.get_submodule(name)
+    around = [m for m in module.modules() if m is not target and target in set(m.modules())]
+    wrapped = any(_original(m) is not None for m in around)
+    return wrapped or any(m._compiled_call_impl is not None for m in [*around, target])
+
+
+def _original(module: nn.Module) -> nn.Module | None:
+    """What torch.compile wrapped. Its class is not imported: that alone takes a second."""
+    return module._modules.get("_orig_mod")
 
 
 def _expand(item: str, hidden: list[str], modules: list[str]) -> list[str]:

@@ -1,0 +1,286 @@
+"""The callback on a module written without knowledge of it, in every way Lightning trains."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.loggers import CSVLogger
+from torch import nn
+
+from lmsweep.margin import MarginLoss, margin_distance, margin_loss
+from tests.margin.stranger import BATCH, OPTIONS, Stranger, by_hand, data, loader, parameters, trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+@pytest.fixture(scope="module")
+def reference() -> torch.Tensor:
+    return by_hand()
+
+
+def assert_same(module, reference):
+    torch.testing.assert_close(parameters(module), reference, atol=1e-6, rtol=0)
+
+
+def test_one_process_equals_the_loop_by_hand(reference):
+    module = Stranger()
+    trainer().fit(module, loader())
+    assert_same(module, reference)
+
+
+def test_the_margin_matters():
+    """A check of the check: without the callback the parameters are others."""
+    module = Stranger()
+    trainer(callbacks=[]).fit(module, loader())
+    assert (parameters(module) - by_hand()).abs().max() > 1e-3
+
+
+def test_exact_mode_equals_the_loop_by_hand():
+    module = Stranger()
+    trainer(callbacks=[MarginLoss("everything", 0.5, exact=True, **OPTIONS)]).fit(module, loader())
+    assert_same(module, by_hand(exact=True))
+
+
+def test_gradient_accumulation(reference):
+    module = Stranger()
+    trainer(accumulate_grad_batches=4).fit(module, loader(BATCH // 4))
+    assert_same(module, reference)
+
+
+def test_two_processes_of_ddp(reference, tmp_path):
+    out = tmp_path / "parameters.pt"
+    subprocess.run(
+        [sys.executable, "-m", "tests.margin.stranger", str(out), "2"],
+        check=True,
+        timeout=180,
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    torch.testing.assert_close(torch.load(out, weights_only=True), reference, atol=1e-6, rtol=0)
+
+
+def test_resume_from_a_checkpoint(reference, tmp_path):
+    keep = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    margin = MarginLoss("everything", 0.5, **OPTIONS)
+    undisturbed = Stranger()
+    fit = trainer(max_epochs=3, callbacks=[margin, keep], enable_checkpointing=True)
+    fit.fit(undisturbed, loader())
+    resumed = Stranger()
+    torch.nn.init.zeros_(resumed.last.weight)  # only the checkpoint can put this right
+    trainer(max_epochs=3).fit(resumed, loader(), ckpt_path=tmp_path / "epoch=0.ckpt", weights_only=True)
+    assert_same(resumed, parameters(undisturbed))
+    assert (parameters(resumed) - reference).abs().max() > 1e-3  # it did go on
+
+
+def test_a_step_may_return_a_dict_or_nothing(reference):
+    module = Stranger("dict")
+    trainer().fit(module, loader())
+    assert_same(module, reference)
+    before = parameters(Stranger("none"))
+    skipping = Stranger("none")
+    trainer().fit(skipping, loader())
+    assert_same(skipping, before)
+
+
+def test_validation_runs_without_hooks_and_nothing_is_left_behind(reference):
+    module = Stranger()
+    trainer(val_check_interval=3).fit(module, loader(), loader())
+    assert_same(module, reference)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+    assert "training_step" not in vars(module)
+
+
+def test_nothing_is_left_behind_after_an_error():
+    class Failing(Stranger):
+        def training_step(self, batch, batch_idx):
+            super().training_step(batch, batch_idx)
+            raise ArithmeticError("on purpose")
+
+    module = Failing()
+    with pytest.raises(ArithmeticError):
+        trainer().fit(module, loader())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+    assert "training_step" not in vars(module)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
+def test_mixed_precision_stays_near_full_precision(reference, precision):
+    module = Stranger()
+    fit = trainer(precision=precision) if precision == "bf16-mixed" else trainer(plugins=[Float16OnCpu()])
+    fit.fit(module, loader())
+    assert (parameters(module) - reference).abs().max() < 0.05
+
+
+class Float16OnCpu(pl.plugins.MixedPrecision):
+    """Lightning allows float16 with loss scaling on GPUs only; torch runs both on a CPU as well."""
+
+    def __init__(self):
+        super().__init__("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=256.0))
+
+
+def test_layers_compiled_one_by_one(reference):
+    module = Stranger()
+    module.conv = torch.compile(module.conv, backend="aot_eager")
+    module.head = torch.compile(module.head, backend="aot_eager")
+    trainer().fit(module, loader())
+    assert_same(module, reference)
+
+
+def test_a_compiled_whole_is_refused_with_advice_and_input_and_output_still_work():
+    with pytest.raises(ValueError, match=r"torch.compile hides conv, head: compile the layers one by one"):
+        trainer().fit(torch.compile(Stranger(), backend="aot_eager"), loader())
+    ends = [MarginLoss(["input", "output"], 0.5, **OPTIONS)]
+    plain, compiled = Stranger(), Stranger()
+    trainer(callbacks=ends).fit(plain, loader())
+    compiled.forward = torch.compile(compiled.forward, backend="aot_eager")
+    trainer(callbacks=ends).fit(compiled, loader())
+    assert_same(compiled, parameters(plain))
+
+
+def test_errors_name_what_is_wrong():
+    class Silent(Stranger):
+        def training_step(self, batch, batch_idx):
+            return F.cross_entropy(self.last(self.head(self.conv(batch[0]))), batch[1])
+
+    with pytest.raises(RuntimeError, match=r"Silent never called self\(...\)"):
+        trainer().fit(Silent(), loader())
+
+    class Unused(Stranger):
+        def __init__(self):
+            super().__init__()
+            self.aside = nn.Linear(36, 2)
+
+        def forward(self, x):
+            self.aside(x.flatten(1))
+            return super().forward(x)
+
+    with pytest.raises(ValueError, match="do not depend on aside"):
+        trainer(callbacks=[MarginLoss("aside")]).fit(Unused(), loader())
+
+    class NeverRun(Unused):
+        def forward(self, x):
+            return Stranger.forward(self, x)
+
+    with pytest.raises(RuntimeError, match="did not run aside"):
+        trainer(callbacks=[MarginLoss("aside")]).fit(NeverRun(), loader())
+    with pytest.raises(ValueError, match="gamma has 2 values for the layers conv, head, output"):
+        trainer(callbacks=[MarginLoss("all", gamma=[1.0, 2.0])]).fit(Stranger(), loader())
+
+
+def test_targets_are_found_where_the_user_says():
+    class DictBatches(Stranger):
+        def training_step(self, batch, batch_idx):
+            return super().training_step((batch["image"], batch["label"]), batch_idx)
+
+    def collate(samples):
+        x, y = torch.utils.data.default_collate(samples)
+        return {"image": x, "label": y}
+
+    batches = torch.utils.data.DataLoader(data(), BATCH, collate_fn=collate)
+    module = DictBatches()
+    callback = MarginLoss("everything", 0.5, targets=lambda batch: batch["label"], **OPTIONS)
+    trainer(callbacks=[callback]).fit(module, batches)
+    assert_same(module, by_hand())
+
+
+def test_candidates_by_distance_use_the_last_layer():
+    options = {**OPTIONS, "top_k": 1}
+    module = Stranger()
+    trainer(callbacks=[MarginLoss("output", 0.5, candidates="distance", **options)]).fit(module, loader())
+    net = Stranger()
+    optimizer = net.configure_optimizers()
+    for x, y in loader():
+        logits = net(x)
+        optimizer.zero_grad()
+        extra = margin_loss(logits, y, [logits], last_layer=net.last.weight, **options)
+        (F.cross_entropy(logits, y) + 0.5 * extra).backward()
+        optimizer.step()
+    assert_same(module, parameters(net))
+
+
+def test_telemetry_says_what_the_loss_saw(tmp_path):
+    module = Stranger()
+    logger = CSVLogger(tmp_path)
+    callback = MarginLoss("all", 0.5, norm=2, gamma=[0.1, 0.5, 2.0], clip=1.5)
+    trainer(max_steps=1, logger=logger, log_every_n_steps=1, callbacks=[callback]).fit(module, loader())
+    row = read_csv_row(Path(logger.log_dir) / "metrics.csv")
+
+    net = Stranger()
+    x, y = next(iter(loader()))
+    conv = net.conv(x)
+    head = net.head(conv)
+    logits = net.last(head)
+    distance = margin_distance(logits, y, [conv, head, logits]).amin(1)
+    for index, (name, gamma) in enumerate([("conv", 0.1), ("head", 0.5), ("output", 2.0)]):
+        d = distance[:, index]
+        assert row[f"margin/distance/{name}"] == pytest.approx(d.mean().item(), rel=1e-5)
+        assert row[f"margin/above_gamma/{name}"] == pytest.approx((d > gamma).float().mean().item())
+        assert row[f"margin/at_clip/{name}"] == pytest.approx(
+            (gamma - d >= 1.5 * gamma).float().mean().item()
+        )
+        assert row[f"margin/loss/{name}"] == pytest.approx(
+            (gamma - d).clamp(0, 1.5 * gamma).mean().item(), rel=1e-5
+        )
+        assert row[f"margin/flat/{name}"] == 0
+    assert row["margin/saturated"] == 0
+
+
+def test_telemetry_reports_flat_gradients_and_saturation(tmp_path):
+    module = Stranger()
+    with torch.no_grad():
+        module.last.weight.mul_(1e4)
+        module.last.bias.copy_(torch.tensor([1e4, 0.0, 0.0, 0.0]))
+        module.conv[0].bias.fill_(-100.0)  # every unit dead
+    logger = CSVLogger(tmp_path)
+    fit = trainer(max_steps=1, logger=logger, log_every_n_steps=1, callbacks=[MarginLoss("all", clip=2.0)])
+    fit.fit(module, loader())
+    row = read_csv_row(Path(logger.log_dir) / "metrics.csv")
+    assert row["margin/saturated"] == 1
+    assert row["margin/flat/conv"] == 0
+    assert row["margin/flat/head"] == 0
+    with torch.no_grad():
+        module.head[1].weight.zero_()  # now nothing before the head reaches the logits
+    logger = CSVLogger(tmp_path, version="second")
+    trainer(max_steps=1, logger=logger, log_every_n_steps=1, callbacks=[MarginLoss("conv")]).fit(
+        module, loader()
+    )
+    assert read_csv_row(Path(logger.log_dir) / "metrics.csv")["margin/flat/conv"] == 1
+
+
+def read_csv_row(path: Path) -> dict[str, float]:
+    head, row, *_ = path.read_text().splitlines()
+    return {k: float(v) for k, v in zip(head.split(","), row.split(","), strict=True) if v}
+
+
+def test_no_step_reads_a_value_back_from_the_device():
+    """`.item()`, `float()` and `bool()` of a tensor wait for a GPU; the loss must not do that."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Count(TorchDispatchMode):
+        synchronising = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
+                Count.synchronising += 1
+            return func(*args, **(kwargs or {}))
+
+    net = Stranger()
+    x, y = next(iter(loader()))
+    x.requires_grad_()
+    conv = net.conv(x)
+    logits = net.last(net.head(conv))
+    with Count():
+        for options in (
+            {},
+            {"top_k": 1, "last_layer": net.last.weight},
+            {"gamma": [1.0, 2.0], "exact": True},
+        ):
+            margin_loss(logits, y, [x, conv], norm=1.5, clip=2.0, **options)
+    assert Count.synchronising == 0
