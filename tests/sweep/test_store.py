@@ -1,0 +1,111 @@
+"""Claims, whole files, and who may take over a run: with real processes."""
+
+import json
+import multiprocessing
+import os
+import socket
+import time
+
+import pytest
+
+from lmsweep.errors import UserError
+from lmsweep.sweep.store import STALE_AFTER_SECONDS, RunBusyError, Store, write_atomically
+
+
+def claim_and_wait(root, results, barrier):
+    barrier.wait()
+    try:
+        folder = Store(root).claim("abc", {"seed": 1})
+        results.put("claimed" if folder else "done")
+        time.sleep(1)
+    except RunBusyError:
+        results.put("busy")
+
+
+def test_of_many_processes_one_gets_the_run(tmp_path):
+    context = multiprocessing.get_context("fork")
+    results, barrier = context.Queue(), context.Barrier(8)
+    workers = [context.Process(target=claim_and_wait, args=(tmp_path, results, barrier)) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    answers = sorted(results.get(timeout=30) for _ in workers)
+    for worker in workers:
+        worker.join()
+    assert answers == ["busy"] * 7 + ["claimed"]
+
+
+def test_a_claim_of_a_dead_process_is_taken_over_and_counted(tmp_path):
+    context = multiprocessing.get_context("fork")
+    worker = context.Process(target=lambda: (Store(tmp_path).claim("abc", {}), os._exit(9)))
+    worker.start()
+    worker.join()
+    folder = Store(tmp_path).claim("abc", {})
+    assert folder.read_status()["attempt"] == 2
+    assert folder.read_status()["pid"] == os.getpid()
+
+
+def edit_status(folder, **changes):
+    folder.status.write_text(json.dumps({**folder.read_status(), **changes}))
+
+
+def test_a_process_id_that_was_given_out_again_does_not_hold_a_claim(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {})
+    with pytest.raises(RunBusyError, match=str(os.getpid())):
+        store.claim("abc", {})
+    edit_status(folder, pid_started=folder.read_status()["pid_started"] - 100)
+    assert store.claim("abc", {}).read_status()["attempt"] == 2
+
+
+def test_a_claim_from_another_host_lives_as_long_as_its_heartbeat(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {})
+    edit_status(folder, host=f"not-{socket.gethostname()}", pid=1)
+    with pytest.raises(RunBusyError, match="not-"):
+        store.claim("abc", {})
+    old = time.time() - STALE_AFTER_SECONDS - 1
+    os.utime(folder.status, (old, old))
+    folder.beat()
+    with pytest.raises(RunBusyError):
+        store.claim("abc", {})
+    os.utime(folder.status, (old, old))
+    assert store.claim("abc", {}) is not None
+
+
+def test_the_life_of_a_run(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {"seed": 3})
+    assert folder.config.read_text() == "seed: 3\n"
+    assert folder.read_results() is None
+    folder.fail("it broke", "Traceback ...")
+    assert folder.read_status()["state"] == "failed"
+    assert folder.error.read_text().startswith("it broke")
+    folder = store.claim("abc", {"seed": 3})
+    folder.release()
+    assert folder.read_status()["state"] == "pending"
+    folder = store.claim("abc", {"seed": 3})
+    folder.finish({"metrics": {"accuracy": 1.0}})
+    assert folder.read_status()["attempt"] == 3
+    assert folder.read_results() == {"metrics": {"accuracy": 1.0}}
+    assert not folder.error.exists()
+    assert "reason" not in folder.read_status()
+    assert store.claim("abc", {"seed": 3}) is None
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
+    path = tmp_path / "status.json"
+    write_atomically(path, "old")
+
+    def no_space(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_a_store_that_cannot_be_written_is_named():
+    with pytest.raises(UserError, match=r"outputs=/proc/nowhere cannot be written.*LMSWEEP_OUTPUTS"):
+        Store("/proc/nowhere").claim("abc", {})
