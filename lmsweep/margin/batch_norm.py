@@ -54,6 +54,10 @@ class _PerSampleBatchNorm(torch.autograd.Function):
         (gradient,) = gradients
         x, weight, mean, inverse_std = ctx.saved_tensors
         if _in_sweep:
+            if torch.is_grad_enabled():
+                # Exact mode: a sweep sees constants, but the weights before this layer do change them.
+                others = [d for d in range(x.ndim) if d != 1]
+                inverse_std = (x.var(others, correction=0) + ctx.eps).rsqrt()
             slope = inverse_std if weight is None else inverse_std * weight
             shape = (1, -1) + (1,) * (gradient.ndim - 2)
             return gradient * slope.view(shape).to(gradient.dtype), None, None, None, None, None, None
@@ -65,6 +69,9 @@ class _PerSampleBatchNorm(torch.autograd.Function):
 
 
 def _forward(module: _BatchNorm, x: Tensor) -> Tensor:
+    module._check_input_dim(x)
+    if x.numel() == x.shape[1]:
+        raise ValueError(f"batch norm needs more than one value per channel, and got {tuple(x.shape)}")
     momentum = 0.0 if module.momentum is None else module.momentum
     if module.num_batches_tracked is not None:
         module.num_batches_tracked.add_(1)
@@ -77,6 +84,19 @@ def _forward(module: _BatchNorm, x: Tensor) -> Tensor:
 
 
 @contextmanager
+def replaced(owner: object, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute of this object only, and afterwards leave the object as it was."""
+    own = vars(owner)
+    before = {name: own[name]} if name in own else {}
+    own[name] = value
+    try:
+        yield
+    finally:
+        del own[name]
+        own.update(before)
+
+
+@contextmanager
 def per_sample_batch_norm(model: nn.Module) -> Iterator[None]:
     """Let sweeps over what `model` computes inside see each sample alone; see the module's docstring."""
     with ExitStack() as stack:
@@ -84,6 +104,5 @@ def per_sample_batch_norm(model: nn.Module) -> Iterator[None]:
             if isinstance(module, nn.SyncBatchNorm):
                 raise ValueError(f"batch_norm='per_sample' cannot be used with the SyncBatchNorm {name}")
             if isinstance(module, _BatchNorm) and module.training:
-                module.forward = partial(_forward, module)  # type: ignore[method-assign]
-                stack.callback(delattr, module, "forward")
+                stack.enter_context(replaced(module, "forward", partial(_forward, module)))
         yield

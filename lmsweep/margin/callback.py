@@ -1,17 +1,18 @@
 """The margin loss as a Lightning callback: the module it is added to knows nothing of margins."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any, Literal
 
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
-from lmsweep.margin.batch_norm import per_sample_batch_norm
+from lmsweep.margin.batch_norm import per_sample_batch_norm, replaced
 from lmsweep.margin.capture import Captured, capture
 from lmsweep.margin.distance import linearised_margins
-from lmsweep.margin.layers import compiled_around, resolve_layers
+from lmsweep.margin.layers import OUTPUT, compiled_around, resolve_layers
 from lmsweep.margin.loss import layer_losses, telemetry
+from lmsweep.margin.options import check_options
 
 
 def second_of_batch(batch: Any) -> Tensor:
@@ -59,6 +60,20 @@ class MarginLoss(pl.Callback):
         batch_norm: Literal["batch", "per_sample"] = "batch",
         targets: Callable[[Any], Tensor] = second_of_batch,
     ) -> None:
+        check_options(
+            weight=weight,
+            norm=norm,
+            gamma=gamma,
+            top_k=top_k,
+            candidates=candidates,
+            aggregation=aggregation,
+            epsilon=epsilon,
+            clip=clip,
+            score=score,
+            layer_reduction=layer_reduction,
+            layer_weights=layer_weights,
+            batch_norm=batch_norm,
+        )
         self.layers = layers
         self.weight = weight
         self.gamma = gamma
@@ -78,7 +93,8 @@ class MarginLoss(pl.Callback):
             "layer_weights": layer_weights,
         }
         self._names: list[str] = []
-        self._original_step: Callable[..., Any] | None = None
+        self._last_linear: nn.Linear | None = None
+        self._wrapped = ExitStack()
 
     def check(self, module: nn.Module) -> list[str]:
         """Return the names of the layers chosen in `module`; ValueError when the choice does not fit it."""
@@ -101,16 +117,19 @@ class MarginLoss(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Resolve the layers and wrap `training_step`."""
+        if not pl_module.automatic_optimization:
+            raise ValueError(
+                f"{type(pl_module).__name__} optimises by hand, so the loss it returns is not used: "
+                "add lmsweep.margin.margin_loss to its loss instead of this callback"
+            )
         self._names = self.check(pl_module)
-        self._original_step = pl_module.training_step
-        pl_module.training_step = self._wrap(pl_module, self._original_step)  # type: ignore[method-assign]
+        self._last_linear = last_linear(pl_module) if self.candidates == "distance" else None
+        step = self._wrap(pl_module, pl_module.training_step)
+        self._wrapped.enter_context(replaced(pl_module, "training_step", step))
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Leave the module as it was."""
-        if self._original_step is not None:
-            if "training_step" in vars(pl_module):
-                del pl_module.training_step
-            self._original_step = None
+        self._wrapped.close()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
@@ -142,7 +161,13 @@ class MarginLoss(pl.Callback):
         missing = [name for name in self._names if name not in captured.layers]
         if missing:
             raise RuntimeError(f"the forward pass did not run {', '.join(missing)}: choose other layers")
-        last = last_linear(module).weight if self.candidates == "distance" else None
+        same = [n for n in self._names if n != OUTPUT and captured.layers[n] is logits]
+        if same:
+            raise RuntimeError(
+                f"{same[0]} gives the logits, so it is no hidden layer of {type(module).__name__}: "
+                "name the hidden layers, or give the network an attribute layer_names"
+            )
+        last = self._last_linear.weight if self._last_linear is not None else None
         margins = linearised_margins(
             logits,
             targets,
@@ -161,7 +186,7 @@ class MarginLoss(pl.Callback):
                 margins, logits, self._names, gamma=self.gamma, epsilon=self.epsilon, clip=self.clip
             )
             values.update({f"margin/{key}": value for key, value in signs.items()})
-            module.log_dict(values, on_step=True, on_epoch=False)
+            module.log_dict(values, on_step=True, on_epoch=False, sync_dist=True)
         per_sample = per_layer.sum(1) if self.layer_reduction == "sum" else per_layer.mean(1)
         return per_sample.mean()
 

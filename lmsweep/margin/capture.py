@@ -23,25 +23,36 @@ class Captured:
 def capture(module: nn.Module, names: Sequence[str]) -> Iterator[Captured]:
     """Hook `module` so that a forward pass inside leaves its logits and the named layers in the result.
 
-    The hooks are gone when the block ends. When `input` is wanted the module sees a copy of its first
-    argument that requires grad, so the caller's tensor is left alone.
+    The hooks are gone when the block ends. When `input` is wanted and the module's first tensor does not
+    require grad, the module sees a copy that does, so the caller's tensor is left alone. Passes without
+    gradients are not looked at; of several passes, and of several uses of one layer, the last counts.
     """
     captured = Captured()
     handles: list[RemovableHandle] = []
 
-    def mark_input(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        x = args[0].detach().requires_grad_()
+    def mark_input(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not torch.is_grad_enabled():
+            return None
+        arguments: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        key, x = next((key, value) for key, value in arguments.items() if isinstance(value, Tensor))
+        if not x.requires_grad:
+            x = x.detach().requires_grad_()
+            # The network may work in place, which autograd forbids on a leaf but not on its clone.
+            arguments[key] = x.clone()
         captured.layers[INPUT] = x
-        return (x, *args[1:])
+        return tuple(arguments.pop(i) for i in range(len(args))), arguments
 
     def keep_logits(_: nn.Module, __: Any, output: Any) -> None:
+        if not torch.is_grad_enabled():
+            return
         captured.logits = _tensor(output, "forward")
         if OUTPUT in names:
             captured.layers[OUTPUT] = captured.logits
 
     def keeper(name: str) -> Any:
         def keep(_: nn.Module, __: Any, output: Any) -> None:
-            captured.layers[name] = _tensor(output, name)
+            if torch.is_grad_enabled():
+                captured.layers[name] = _tensor(output, name)
 
         return keep
 
@@ -50,7 +61,7 @@ def capture(module: nn.Module, names: Sequence[str]) -> Iterator[Captured]:
         inner = [name for name in names if name not in (INPUT, OUTPUT)]
         handles.extend(modules[name].register_forward_hook(keeper(name)) for name in inner)
         if INPUT in names:
-            handles.append(module.register_forward_pre_hook(mark_input))
+            handles.append(module.register_forward_pre_hook(mark_input, with_kwargs=True))
         handles.append(module.register_forward_hook(keep_logits))
         yield captured
     finally:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lmsweep.margin.batch_norm import sweeping
 from lmsweep.margin.norms import dual_exponent, sample_norm
+from lmsweep.margin.options import check_options
 
 Layers = Sequence[Tensor] | Mapping[str, Tensor]
 
@@ -45,6 +46,7 @@ def margin_distance(
     side, and infinite where nothing was measured: at the target itself and, with `top_k`, at the classes
     not chosen. So `.amin(1)` is the distance to the nearest boundary. Arguments are those of `margin_loss`.
     """
+    check_options(norm=norm, top_k=top_k, epsilon=epsilon, score=score, layer_weights=layer_weights)
     margins = linearised_margins(
         logits,
         targets,
@@ -83,11 +85,12 @@ def linearised_margins(
     """
     names = list(layers) if isinstance(layers, Mapping) else [f"layers[{i}]" for i in range(len(layers))]
     tensors = list(layers.values()) if isinstance(layers, Mapping) else list(layers)
-    _check(logits, targets, tensors, names, top_k, score, layer_weights)
+    _check(logits, targets, tensors, names, layer_weights, last_layer)
     q = dual_exponent(norm)
     with torch.autocast(logits.device.type, enabled=False):
         scores = _scores(logits, score)
-        classes = _candidate_classes(scores.detach(), targets, top_k, last_layer, q)
+        # By logits even for softmax: the order is the same, and where softmax saturates they still have one.
+        classes = _candidate_classes(_scores(logits.detach(), "logit"), targets, top_k, last_layer, q)
         true = scores.gather(1, targets.unsqueeze(1))
         difference = true - scores.gather(1, classes)
 
@@ -174,9 +177,8 @@ def _check(
     targets: Tensor,
     layers: list[Tensor],
     names: list[str],
-    top_k: int | None,
-    score: str,
     layer_weights: Sequence[float] | None,
+    last_layer: Tensor | None,
 ) -> None:
     if logits.ndim != 2 or logits.shape[1] < 2:
         raise ValueError(f"logits of shape {tuple(logits.shape)}: expected (batch, at least two classes)")
@@ -187,10 +189,8 @@ def _check(
         )
     if not layers:
         raise ValueError("layers is empty: give at least one tensor that the logits were computed from")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k={top_k} is not allowed: it must be at least 1, or None for every class")
-    if score not in ("logit", "softmax"):
-        raise ValueError(f'score={score!r} is not allowed: it must be "logit" or "softmax"')
+    if last_layer is not None and len(last_layer) != logits.shape[1]:
+        raise ValueError(f"last_layer has {len(last_layer)} rows for {logits.shape[1]} classes")
     if layer_weights is not None and len(layer_weights) != len(layers):
         raise ValueError(f"layer_weights has {len(layer_weights)} values for {len(layers)} layers")
     for name, layer in zip(names, layers, strict=True):

@@ -45,7 +45,7 @@ def hidden_layers(module: nn.Module) -> list[str]:
 
 
 def resolve_layers(module: nn.Module, layers: str | Sequence[str]) -> list[str]:
-    """Turn a layer set into names, in the order of the network.
+    """Turn a layer set into names: a list in its own order, a set in that of the network.
 
     `input`, `output`, `hidden` (all between), `all` (the paper's "all hidden layers and the output layer"),
     `everything` (with the input), `even:N` (input, output and N - 2 hidden layers evenly spaced between), a
@@ -53,11 +53,10 @@ def resolve_layers(module: nn.Module, layers: str | Sequence[str]) -> list[str]:
     """
     hidden = hidden_layers(module)
     modules = [name for name, _ in network(module).named_modules() if name]
-    chosen: set[str] = set()
+    chosen: dict[str, None] = {}  # a set that keeps the order, which a list of gammas goes by
     for item in [layers] if isinstance(layers, str) else layers:
-        chosen.update(_expand(item, hidden, modules))
-    order = [INPUT, *hidden, *(m for m in modules if m not in hidden), OUTPUT]
-    return [name for name in order if name in chosen]
+        chosen.update(dict.fromkeys(_expand(item, hidden, modules)))
+    return list(chosen)
 
 
 def compiled_around(module: nn.Module, name: str) -> bool:
@@ -71,9 +70,9 @@ def compiled_around(module: nn.Module, name: str) -> bool:
     # Lightning remembers here that the whole module was compiled.
     if getattr(module, "_compiler_ctx", None) is not None:
         return True
-    inner = network(module)
-    target = inner.get_submodule(name)
-    around = [m for m in module.modules() if m is not target and target in set(m.modules())]
+    target = network(module).get_submodule(name)
+    path = next(path for path, m in module.named_modules() if m is target).split(".")
+    around = [module.get_submodule(".".join(path[:depth])) for depth in range(len(path))]
     wrapped = any(_original(m) is not None for m in around)
     return wrapped or any(m._compiled_call_impl is not None for m in [*around, target])
 

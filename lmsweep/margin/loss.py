@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lmsweep.margin.distance import Layers, Margins, linearised_margins
+from lmsweep.margin.options import check_options
 
 
 def margin_loss(
@@ -53,6 +54,18 @@ def margin_loss(
     Returns:
         A scalar, or one value per sample with `reduction="none"`.
     """
+    check_options(
+        norm=norm,
+        gamma=gamma,
+        top_k=top_k,
+        aggregation=aggregation,
+        epsilon=epsilon,
+        clip=clip,
+        score=score,
+        layer_reduction=layer_reduction,
+        layer_weights=layer_weights,
+        reduction=reduction,
+    )
     margins = linearised_margins(
         logits,
         targets,
@@ -66,11 +79,7 @@ def margin_loss(
         last_layer=last_layer,
     )
     per_layer = layer_losses(margins, gamma=gamma, aggregation=aggregation, clip=clip)
-    if layer_reduction not in ("sum", "mean"):
-        raise ValueError(f'layer_reduction={layer_reduction!r} is not allowed: it must be "sum" or "mean"')
     per_sample = per_layer.sum(1) if layer_reduction == "sum" else per_layer.mean(1)
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f'reduction={reduction!r} is not allowed: it must be "mean", "sum" or "none"')
     if reduction == "none":
         return per_sample
     return per_sample.mean() if reduction == "mean" else per_sample.sum()
@@ -88,11 +97,7 @@ def layer_losses(
     per_class = (goal - margins.distance).clamp_min(0.0)
     if clip is not None:
         per_class = torch.minimum(per_class, clip * goal)
-    if aggregation == "max":
-        return per_class.amax(1)
-    if aggregation == "sum":
-        return per_class.sum(1)
-    raise ValueError(f'aggregation={aggregation!r} is not allowed: it must be "max" or "sum"')
+    return per_class.amax(1) if aggregation == "max" else per_class.sum(1)
 
 
 @torch.no_grad()
@@ -131,8 +136,6 @@ def _per_layer(gamma: float | Sequence[float], distance: Tensor) -> Tensor:
     values = [float(g) for g in gamma] if isinstance(gamma, Sequence) else [float(gamma)] * depth
     if len(values) != depth:
         raise ValueError(f"gamma has {len(values)} values for {depth} layers")
-    if not all(g > 0 for g in values):
-        raise ValueError(f"gamma={gamma} is not allowed: it must be > 0")
     # A shared gamma stays a number: no transfer to the device in every step.
     return (
         distance.new_tensor(values)

@@ -11,5 +11,15 @@ SEMANTICS_VERSION = 1
 
 def run_id(config: Mapping[str, Any], version: int = SEMANTICS_VERSION) -> str:
     """Return 12 hexadecimal digits that depend on the values in `config`, not on the order of its keys."""
-    text = json.dumps({"version": version, "config": config}, sort_keys=True, allow_nan=False)
+    content = {"version": version, "config": _canonical(config)}
+    text = json.dumps(content, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _canonical(value: Any) -> Any:
+    """The same value however it was written: `model.width=1` and `model.width=1.0` are one run."""
+    if isinstance(value, Mapping):
+        return {key: _canonical(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -47,6 +47,94 @@ def test_exact_mode_equals_the_loop_by_hand():
     assert_same(module, by_hand(exact=True))
 
 
+NOT_DEFAULT = {
+    "norm": 1.5,
+    "gamma": [0.5, 1.0, 2.0],
+    "top_k": 2,
+    "aggregation": "sum",
+    "epsilon": 0.3,
+    "clip": 1.5,
+    "exact": True,
+    "score": "softmax",
+    "layer_reduction": "mean",
+    "layer_weights": [1.0, 2.0, 3.0],
+}
+
+
+@pytest.mark.parametrize("option", NOT_DEFAULT)
+def test_every_option_reaches_the_loss(option):
+    base = {"aggregation": "sum"} if option == "top_k" else {}  # the largest term is among the best scored
+    chosen = {**base, option: NOT_DEFAULT[option]}
+    with_option, without = Stranger(), Stranger()
+    x, y = next(iter(loader()))
+    callback = MarginLoss("all", 1.0, **chosen)
+    callback._names = callback.check(with_option)
+    conv = without.conv(x)
+    head = without.head(conv)
+    logits = without.last(head)
+    expected = F.cross_entropy(logits, y) + margin_loss(logits, y, [conv, head, logits], **chosen)
+    plain = F.cross_entropy(logits, y) + margin_loss(logits, y, [conv, head, logits], **base)
+    with_option.trainer = trainer()
+    loss = callback._wrap(with_option, with_option.training_step)((x, y), 0)
+    ours = torch.autograd.grad(loss, list(with_option.parameters()))
+    theirs = torch.autograd.grad(expected, list(without.parameters()), retain_graph=True)
+    others = torch.autograd.grad(plain, list(without.parameters()))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+    assert any(not torch.allclose(a, b) for a, b in zip(ours, others, strict=True)), "the option must matter"
+
+
+def test_per_sample_batch_norm_reaches_the_sweeps():
+    class Normed(Stranger):
+        def __init__(self):
+            super().__init__()
+            self.conv.append(nn.BatchNorm2d(3))
+
+    plain, clean = Normed(), Normed()
+    trainer().fit(plain, loader())
+    options = {**OPTIONS, "batch_norm": "per_sample"}
+    trainer(callbacks=[MarginLoss("everything", 0.5, **options)]).fit(clean, loader())
+    assert (parameters(plain) - parameters(clean)).abs().max() > 1e-5
+
+
+def test_an_encoder_before_forward_still_learns():
+    class Encoded(Stranger):
+        def __init__(self):
+            super().__init__()
+            self.encoder = nn.Conv2d(1, 1, 1)
+
+        def training_step(self, batch, batch_idx):
+            return super().training_step((self.encoder(batch[0]), batch[1]), batch_idx)
+
+    module = Encoded()
+    before = module.encoder.weight.clone()
+    trainer(callbacks=[MarginLoss(["input", "output"], 0.5, **OPTIONS)]).fit(module, loader())
+    assert (module.encoder.weight - before).abs().max() > 1e-4
+
+
+def test_forward_may_take_keywords_work_in_place_and_run_without_gradients(reference):
+    class Unusual(Stranger):
+        def forward(self, *, x):
+            return super().forward(x.mul_(1.0))
+
+        def training_step(self, batch, batch_idx):
+            loss = F.cross_entropy(self(x=batch[0]), batch[1])
+            with torch.no_grad():
+                self(x=torch.zeros_like(batch[0]))
+            return loss
+
+    module = Unusual()
+    trainer().fit(module, loader())
+    assert_same(module, reference)
+
+
+def test_a_step_the_user_had_replaced_is_put_back():
+    module = Stranger()
+    own = module.training_step = module.training_step
+    trainer().fit(module, loader())
+    assert vars(module)["training_step"] is own
+
+
 def test_gradient_accumulation(reference):
     module = Stranger()
     trainer(accumulate_grad_batches=4).fit(module, loader(BATCH // 4))
@@ -170,6 +258,30 @@ def test_errors_name_what_is_wrong():
 
     with pytest.raises(RuntimeError, match="did not run aside"):
         trainer(callbacks=[MarginLoss("aside")]).fit(NeverRun(), loader())
+
+    class ByHand(Stranger):
+        automatic_optimization = False
+
+    with pytest.raises(ValueError, match="ByHand optimises by hand"):
+        trainer().fit(ByHand(), loader())
+
+    class Taught(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(nn.Flatten(), nn.Linear(36, 4))
+            self.teacher = nn.Linear(36, 4)
+
+        training_step = Stranger.training_step
+        returns = "loss"
+        configure_optimizers = Stranger.configure_optimizers
+
+        def forward(self, x):
+            return self.net(x)
+
+    with pytest.raises(RuntimeError, match="net gives the logits"):
+        trainer().fit(Taught(), loader())
+    with pytest.raises(ValueError, match="layer_reduction='maen'"):
+        MarginLoss(layer_reduction="maen")
     with pytest.raises(ValueError, match="gamma has 2 values for the layers conv, head, output"):
         trainer(callbacks=[MarginLoss("all", gamma=[1.0, 2.0])]).fit(Stranger(), loader())
 

@@ -130,12 +130,12 @@ def test_batched_sweeps_equal_single_ones():
     """The variant that CUDA takes, run here on the CPU."""
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 20)
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 40)
     ).double()
     x = torch.randn(3, 1, 8, 8, dtype=torch.float64, requires_grad=True)
     hidden = net[:3](x)
     logits = net[3:](hidden)
-    y = torch.randint(0, 20, (3,))
+    y = torch.randint(0, 40, (3,))  # more than one group of sweeps
     options = {"norm": 1.5, "top_k": None, "epsilon": 1e-6, "exact": False, "score": "softmax"}
     one, many = (
         linearised_margins(logits, y, [x, hidden, logits], batched=batched, **options)
@@ -207,6 +207,32 @@ def test_float16_gradients_below_its_range_are_not_lost():
             logits, torch.tensor([0]), [hidden], norm=2, top_k=None, epsilon=1e-12, exact=False, score="logit"
         )
     assert margins.gradient_norm.item() == pytest.approx(2e-8, rel=0.1)
+
+
+def test_float16_gradients_beyond_its_range_mean_steep_rather_than_nan():
+    hidden = torch.ones(1, 2, dtype=torch.float16, requires_grad=True)
+    logits = hidden * torch.tensor([1000.0, -1000.0]).half()
+    margins = linearised_margins(
+        logits, torch.tensor([0]), [hidden], norm=2, top_k=None, epsilon=1e-6, exact=False, score="logit"
+    )
+    assert margins.gradient_norm.item() == torch.inf
+    assert margins.distance.item() == 0
+
+
+def test_candidates_by_distance_do_not_depend_on_the_score():
+    """Where softmax saturates, probabilities no longer tell the other classes apart."""
+    torch.manual_seed(0)
+    rows = torch.randn(6, 4)
+    x = (300 * torch.randn(20, 4)).requires_grad_()
+    logits = x @ rows.T
+    y = logits.argmax(1)
+    by_logit, by_softmax = (
+        linearised_margins(
+            logits, y, [x], norm=2, top_k=2, epsilon=1e-6, exact=False, score=score, last_layer=rows
+        ).classes
+        for score in ("logit", "softmax")
+    )
+    assert torch.equal(by_logit, by_softmax)
 
 
 def peak_extra_bytes(classes: int, exact: bool = False) -> tuple[int, int]:

@@ -55,14 +55,14 @@ def test_sets(name, wrapped):
     assert resolve_layers(net, name) == SETS[name]
 
 
-def test_lists_come_in_the_order_of_the_network_without_repeats():
+def test_lists_keep_their_order_without_repeats():
     assert resolve_layers(Named(), ["output", "fc", "block*", "fc", "input"]) == [
-        "input",
+        "output",
+        "fc",
         "block.0",
         "block.1",
         "block.2",
-        "fc",
-        "output",
+        "input",
     ]
 
 

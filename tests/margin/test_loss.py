@@ -190,6 +190,11 @@ BAD = {
     "layers": ({"layer_reduction": "max"}, "layer_reduction='max'"),
     "reduction": ({"reduction": "max"}, "reduction='max'"),
     "top_k": ({"top_k": 0}, "top_k=0"),
+    "epsilon": ({"epsilon": -1.0}, "epsilon=-1.0"),
+    "clip": ({"clip": 0.0}, "clip=0.0"),
+    "weights": ({"layer_weights": [1.0, 1.0, -1.0, 1.0]}, "layer_weights="),
+    "no gamma": ({"gamma": []}, "gamma="),
+    "last layer": ({"top_k": 1, "last_layer": torch.zeros(3, 7)}, "3 rows for 5 classes"),
 }
 
 

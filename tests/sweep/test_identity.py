@@ -11,6 +11,12 @@ def test_the_order_of_keys_does_not_count_and_values_do():
     assert len(ids) == 6
 
 
+def test_how_a_number_is_written_does_not_count():
+    assert run_id({"a": [1, {"b": 2.0}]}) == run_id({"a": [1.0, {"b": 2}]})
+    assert run_id({"a": 1}) != run_id({"a": True, "b": 1})
+    assert run_id({"a": 0.5}) != run_id({"a": 0})
+
+
 def test_ids_are_stable_between_releases():
     """Changing this number orphans every stored run: raise SEMANTICS_VERSION on purpose instead."""
     assert run_id({"seed": 0, "margin": {"norm": "inf"}}, version=1) == "d264b96478f7"
