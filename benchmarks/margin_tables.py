@@ -43,8 +43,12 @@ def trained(*overrides: str) -> tuple[nn.Module, Tensor, Tensor, str]:
 
 
 def candidates() -> None:
-    """How often the best k classes contain the class whose boundary is nearest, at the input and on average."""
-    print("| model (test accuracy) | layers | " + " | ".join(f"score, k={k} | distance, k={k}" for k in (1, 2, 3)) + " |")
+    """How often the best k classes contain the class whose boundary is nearest."""
+    print(
+        "| model (test accuracy) | layers | "
+        + " | ".join(f"score, k={k} | distance, k={k}" for k in (1, 2, 3))
+        + " |"
+    )
     print("|---|---|" + "---|" * 6)
     for setting in (DIGITS, MNIST):
         for method in METHODS:
@@ -71,7 +75,9 @@ def candidates() -> None:
 
 def leak() -> None:
     """How far gradient norms through train-mode batch norm are from those of each sample alone."""
-    print("\n| model (test accuracy) | batch | layer | median error | 95th percentile |\n|---|---|---|---|---|")
+    print(
+        "\n| model (test accuracy) | batch | layer | median error | 95th percentile |\n|---|---|---|---|---|"
+    )
     for method in METHODS[:2]:
         network, images, targets, name = trained(*RELEASED, method)
         network.train()
@@ -89,7 +95,9 @@ def leak() -> None:
                         else:
                             logits = network(x)
                     layers = {n: captured.layers[n] for n in names}
-                    norms.append(linearised_margins(logits, y, layers, norm=2, top_k=1, **OPTIONS).gradient_norm)
+                    norms.append(
+                        linearised_margins(logits, y, layers, norm=2, top_k=1, **OPTIONS).gradient_norm
+                    )
                 errors.append(((norms[0] - norms[1]).abs() / norms[1]).squeeze(1))
             for index, layer in enumerate(names):
                 values = torch.cat(errors)[:, index]

@@ -19,6 +19,8 @@ IGNORED_BY_IDENTITY = (
     "tracking",
     "trainer.log_every",
     "data.name",
+    "data.root",
+    "data.workers",
     "model.name",
     "optimizer.name",
 )
@@ -34,6 +36,8 @@ def _norm(value: Any) -> float:
 
 def _gamma(value: Any) -> float | list[float]:
     values = value if isinstance(value, list) else [value]
+    if not values:
+        raise ValueError
     for v in values:
         if isinstance(v, bool) or not isinstance(v, int | float) or not 0 < v < math.inf:
             raise ValueError
@@ -64,6 +68,8 @@ Layers = Annotated[
 Positive = Annotated[float, Field(gt=0, description="a number > 0")]
 NonNegative = Annotated[float, Field(ge=0, description="a number >= 0")]
 Count = Annotated[int, Field(ge=1, description="a whole number >= 1")]
+Whole = Annotated[int, Field(ge=0, description="a whole number >= 0")]
+Unit = Annotated[float, Field(ge=0, le=1, description="a number in [0, 1]")]
 Flag = Annotated[bool, Field(description="true or false")]
 Name = Annotated[str, Field(min_length=1, description="a name")]
 
@@ -89,6 +95,17 @@ class Component(Node):
         return dict(self.model_extra or {})
 
 
+class AugmentConfig(Node):
+    """`data.augment`: the arguments of `lmsweep.data.Augmentation`."""
+
+    pad: Whole
+    flip: Flag
+    brightness: Unit
+    contrast: Unit
+    saturation: Unit
+    hue: Annotated[float, Field(ge=0, le=0.5, description="a number in [0, 0.5]")]
+
+
 class DataConfig(Node):
     """`data`: which samples, how many, and how many of their labels are wrong."""
 
@@ -97,6 +114,11 @@ class DataConfig(Node):
     fraction: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
     label_noise: Annotated[float, Field(ge=0, lt=1, description="a number in [0, 1)")]
     noisy_validation: Flag
+    root: Name
+    workers: Whole
+    mean: Annotated[list[float] | None, Field(description="a list of numbers, one per channel, or null")]
+    std: Annotated[list[Positive] | None, Field(description="a list of numbers > 0, or null")]
+    augment: AugmentConfig
 
 
 class ModelConfig(Component):
@@ -144,6 +166,19 @@ class MarginConfig(Node):
     batch_norm: Annotated[Literal["batch", "per_sample"], Field(description="batch or per_sample")]
 
 
+class AdversarialConfig(Node):
+    """`adversarial`: the arguments of `lmsweep.training.adversarial.adversarial_batch`."""
+
+    kind: Annotated[Literal["none", "fgsm", "pgd"], Field(description="none, fgsm or pgd")]
+    epsilon: Positive
+    fraction: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
+    random_epsilon: Flag
+    label: Annotated[Literal["given", "predicted"], Field(description="given or predicted")]
+    loss: Annotated[Literal["xent", "margin"], Field(description="xent or margin")]
+    alpha: Positive
+    steps: Count
+
+
 class TrainerConfig(Node):
     """`trainer`: how long, in what batches, on what hardware, and which weights are kept."""
 
@@ -178,6 +213,7 @@ class RunConfig(Node):
     optimizer: OptimizerConfig
     method: MethodConfig
     margin: MarginConfig
+    adversarial: AdversarialConfig
     trainer: TrainerConfig
     tracking: TrackingConfig
     outputs: Name
@@ -198,19 +234,37 @@ class RunConfig(Node):
         # What a choice leaves unused must not make two runs out of one.
         if not self.method.margin:
             del config["margin"]
+        elif self.margin.top_k is None:
+            del config["margin"]["candidates"]
+        if self.adversarial.kind == "none":
+            del config["adversarial"]
+        else:
+            for key in {"fgsm": ("alpha", "steps"), "pgd": ("random_epsilon",)}[self.adversarial.kind]:
+                del config["adversarial"][key]
         if self.data.label_noise == 0:
             del config["data"]["noisy_validation"]
+        for key in ("mean", "std"):
+            if config["data"][key] is None:
+                del config["data"][key]
+        if not any(config["data"]["augment"].values()):
+            del config["data"]["augment"]
         if self.optimizer.lr_decay == 1:
             del config["optimizer"]["lr_decay_every"]
         return config
 
     def method_name(self) -> str:
-        """The method as figures call it: `xent`, `hinge`, `margin_l2_all`, ..."""
+        """The method as figures call it: `xent`, `hinge`, `margin_l2_all`, ..., `xent+pgd`, ...
+
+        Gamma, clipping and the like are hyperparameters of a method; what makes another loss gets a word.
+        """
+        suffix = "" if self.adversarial.kind == "none" else f"+{self.adversarial.kind}"
         if not self.method.margin:
-            return self.method.criterion
+            return self.method.criterion + suffix
         layers = self.margin.layers
         layers = "+".join(layers) if isinstance(layers, list) else layers
-        return f"margin_l{self.margin.norm:g}_{layers}"
+        words = [self.method.criterion if self.method.criterion != "xent" else "", self.margin.score]
+        words = [word for word in words if word not in ("", "logit")] + ["exact"] * self.margin.exact
+        return "_".join([f"margin_l{self.margin.norm:g}", layers, *words]) + suffix
 
 
 def parse(config: Mapping[str, Any]) -> RunConfig:

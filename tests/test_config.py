@@ -44,6 +44,8 @@ SAME = {
     "an equal number": ("margin.gamma=1",),
     "the preset spelled out": ("method=margin_l1_input", "margin.norm=2", "margin.layers=all"),
     "noisy validation without noise": ("data.noisy_validation=false",),
+    "an equal number that is an argument of the model": ("model.dropout=0", "optimizer.momentum=0.90"),
+    "how candidates are chosen when all are": ("margin.candidates=distance",),
     "a decay interval without decay": ("optimizer.lr_decay_every=7",),
 }
 OTHER = {
@@ -86,6 +88,8 @@ def test_noise_makes_noisy_validation_count():
         (["method=hinge"], "hinge"),
         (["method=margin_linf_input"], "margin_linf_input"),
         (["margin.norm=inf"], "margin_linf_all"),
+        (["method=margin_released"], "margin_l2_all_softmax"),
+        (["method.criterion=hinge", "margin.exact=true"], "margin_l2_all_hinge_exact"),
         (["margin.norm=1.5", "margin.layers=[conv1,output]"], "margin_l1.5_conv1+output"),
     ],
 )

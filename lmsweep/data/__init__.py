@@ -1,7 +1,18 @@
-"""Data sets as tensors in memory, with label noise and fractions that depend on their own seeds only."""
+"""Data sets, their splits, label noise and fractions, each drawn from a seed of its own, and batches."""
 
+from lmsweep.data.augment import Augmentation
 from lmsweep.data.batches import EvaluationBatches, TrainingBatches
 from lmsweep.data.dataset import Dataset, Source, Split
 from lmsweep.data.prepare import prepare
+from lmsweep.data.stream import StreamedSplit
 
-__all__ = ["Dataset", "EvaluationBatches", "Source", "Split", "TrainingBatches", "prepare"]
+__all__ = [
+    "Augmentation",
+    "Dataset",
+    "EvaluationBatches",
+    "Source",
+    "Split",
+    "StreamedSplit",
+    "TrainingBatches",
+    "prepare",
+]

@@ -1,19 +1,52 @@
 """What a data set is: a source gives raw images and labels, preparation makes three splits of them."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
+from lmsweep.data.augment import Augmentation
 
-@dataclass(frozen=True)
+Batch = tuple[Tensor, Tensor]
+Index = Tensor | slice
+
+
 class Split:
-    """Images and their labels. Images are float in [0, 1], or uint8 (0 to 255) to save memory."""
+    """Images and their labels in memory. Images are float in [0, 1], or uint8 (0 to 255) to save memory.
 
-    x: Tensor
-    y: Tensor
+    `lmsweep.data.stream.StreamedSplit` has the same methods for images that stay on disk.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self._x = x
+        self.y = y
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def x(self) -> Tensor:
+        """All images."""
+        return self._x
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one image."""
+        return tuple(self._x.shape[1:])
+
+    def select(self, indices: Tensor, labels: Tensor | None = None) -> "Split":
+        """The samples at `indices`, with other labels when these are given."""
+        return Split(self._x[indices], self.y[indices] if labels is None else labels)
+
+    def to(self, device: torch.device | str) -> "Split":
+        """The same samples, whose batches come on `device`."""
+        return Split(self._x.to(device), self.y.to(device))
+
+    def read(self, indices: Iterable[Index], *, seed: int | None = None, start: int = 0) -> Iterator[Batch]:
+        """The batches at `indices`, as they are stored; `seed` and `start` matter to streamed splits only."""
+        for chosen in indices:
+            yield self._x[chosen], self.y[chosen]
 
 
 @dataclass(frozen=True)
@@ -35,8 +68,9 @@ class Dataset:
     test: Split
     num_classes: int
     fingerprint: dict[str, str | int] = field(default_factory=dict)
+    augment: Augmentation | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one image."""
-        return tuple(self.train.x.shape[1:])
+        return self.train.input_shape

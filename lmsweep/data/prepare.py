@@ -5,7 +5,7 @@ import hashlib
 import torch
 from torch import Tensor
 
-from lmsweep.data.dataset import Dataset, Source, Split
+from lmsweep.data.dataset import Dataset, Source
 from lmsweep.seeds import derive_seed
 
 
@@ -17,7 +17,11 @@ def prepare(
     label_noise: float = 0.0,
     noisy_validation: bool = True,
 ) -> Dataset:
-    """Make the splits of a run. Each draw has a seed of its own, so methods and models share all of them."""
+    """Make the splits of a run. Each draw has a seed of its own, so methods and models share all of them.
+
+    Validation labels are flipped like training labels unless `noisy_validation` is false: whoever has noisy
+    labels has no clean ones to choose weights by. Test labels are never flipped.
+    """
     order = _permutation(len(source.pool), derive_seed(seed, "split"))
     held_out, rest = order[: source.validation_size], order[source.validation_size :]
     # Fractions are prefixes of one order, so that a smaller set lies inside every larger one.
@@ -27,8 +31,8 @@ def prepare(
     labels = flip_labels(source.pool.y, kept, source.num_classes, label_noise, noise_seed)
     if noisy_validation:
         labels = flip_labels(labels, held_out, source.num_classes, label_noise, noise_seed)
-    train = Split(source.pool.x[kept], labels[kept])
-    val = Split(source.pool.x[held_out], labels[held_out])
+    train = source.pool.select(kept, labels[kept])
+    val = source.pool.select(held_out, labels[held_out])
     fingerprint: dict[str, str | int] = {
         "train_size": len(train),
         "val_size": len(val),

@@ -1,34 +1,104 @@
-"""Small convolutional networks: two convolutions, two dense layers, and the logits."""
+"""The MNIST networks: convolutions, dense layers, and the logits."""
+
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from lmsweep.models.standardise import Standardise
 
-class DigitsCNN(nn.Module):
-    """The shape of the paper's MNIST network for 8x8 images: two convolutions and two dense layers.
 
-    Each hidden layer is one child with its activation inside, so that layer sets mean what is passed on.
+class ConvNet(nn.Module):
+    """Convolutions with ReLU and max-pooling, then dense layers with ReLU and dropout.
+
+    With 5x5 convolutions of 32 and 64 and two dense layers of 512 it is the paper's MNIST network. Each
+    hidden layer (`conv1`, `conv2`, ..., `fc1`, ...) is one child with all that belongs to it inside, so that
+    layer sets mean what is passed on. `width` multiplies every number of channels and units; `pool` is the
+    size of the pooling after each convolution, 1 for none.
     """
-
-    layer_names = ("conv1", "conv2", "fc1", "fc2")
 
     def __init__(
         self,
-        input_shape: tuple[int, int, int] = (1, 8, 8),
-        num_classes: int = 10,
+        input_shape: tuple[int, int, int],
+        num_classes: int,
         *,
-        width: int = 16,
+        channels: Sequence[int],
+        dense: Sequence[int],
+        kernel_size: int,
+        pool: Sequence[int],
+        width: float = 1.0,
         dropout: float = 0.0,
+        input_mean: Sequence[float] | None = None,
+        input_std: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        channels, height, breadth = input_shape
-        self.conv1 = nn.Sequential(nn.Conv2d(channels, width, 3, padding=1), nn.ReLU())
-        self.conv2 = nn.Sequential(nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
-        features = 2 * width * (height // 2) * (breadth // 2)
-        self.fc1 = nn.Sequential(nn.Flatten(), nn.Linear(features, 4 * width), nn.ReLU(), nn.Dropout(dropout))
-        self.fc2 = nn.Sequential(nn.Linear(4 * width, 4 * width), nn.ReLU(), nn.Dropout(dropout))
-        self.out = nn.Linear(4 * width, num_classes)
+        if width <= 0:
+            raise ValueError("width must not be zero or negative")
+        if len(pool) != len(channels):
+            raise ValueError(f"pool has {len(pool)} sizes for {len(channels)} convolutions")
+        before, height, breadth = input_shape
+        self.standardise = Standardise(before, input_mean, input_std)
+        for number, (count, size) in enumerate(zip(channels, pool, strict=True), 1):
+            after = scaled(count, width)
+            self.add_module(f"conv{number}", self._convolution(before, after, kernel_size, size, dropout))
+            before, height, breadth = after, height // size, breadth // size
+        before = before * height * breadth
+        for number, count in enumerate(dense, 1):
+            after = scaled(count, width)
+            self.add_module(f"fc{number}", self._dense(before, after, dropout))
+            before = after
+        self.layer_names = tuple(
+            [f"conv{n}" for n in range(1, len(channels) + 1)] + [f"fc{n}" for n in range(1, len(dense) + 1)]
+        )
+        self.out = nn.Linear(before, num_classes)
+        self._initialise()
+
+    def _initialise(self) -> None:
+        """torch's own initialisation; the paper names none."""
+
+    def _convolution(self, before: int, after: int, kernel: int, pool: int, _: float) -> nn.Sequential:
+        layer = nn.Sequential(nn.Conv2d(before, after, kernel, padding="same"), nn.ReLU())
+        return layer.append(nn.MaxPool2d(pool)) if pool > 1 else layer
+
+    def _dense(self, before: int, after: int, dropout: float) -> nn.Sequential:
+        return nn.Sequential(nn.Flatten(), nn.Linear(before, after), nn.ReLU(), nn.Dropout(dropout))
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of a batch of images."""
-        logits: Tensor = self.out(self.fc2(self.fc1(self.conv2(self.conv1(x)))))
+        x = self.standardise(x)
+        for name in self.layer_names:
+            x = self.get_submodule(name)(x)
+        logits: Tensor = self.out(x.flatten(1))
         return logits
+
+
+class ReleasedConvNet(ConvNet):
+    """The network of the authors' released TensorFlow code, which differs from the paper's description.
+
+    Batch normalisation follows each convolution's pooling, the convolutions have no bias, dropout acts on
+    them and not on the dense layer, there is one dense layer, and weights start Glorot-uniform with biases 0.
+    """
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def _convolution(self, before: int, after: int, kernel: int, pool: int, dropout: float) -> nn.Sequential:
+        # TensorFlow's momentum 0.9 is the share that stays; torch's is the share that comes in.
+        return nn.Sequential(
+            nn.Conv2d(before, after, kernel, padding="same", bias=False),
+            nn.ReLU(),
+            nn.MaxPool2d(pool),
+            nn.Dropout(dropout),
+            nn.BatchNorm2d(after, eps=1e-5, momentum=0.1),
+        )
+
+    def _dense(self, before: int, after: int, _: float) -> nn.Sequential:
+        return nn.Sequential(nn.Flatten(), nn.Linear(before, after), nn.ReLU())
+
+
+def scaled(count: int, width: float) -> int:
+    """A number of channels or units times the width factor, at least 1."""
+    return max(1, round(count * width))

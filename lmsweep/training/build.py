@@ -1,5 +1,6 @@
 """From a configuration to objects: everything that can be wrong with a run shows here, before any work."""
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -10,32 +11,45 @@ import torch
 from torch import nn
 
 from lmsweep.config import Component, RunConfig
-from lmsweep.data import Dataset, Source, prepare
+from lmsweep.data import Augmentation, Dataset, Source, prepare
 from lmsweep.errors import ConfigError
 from lmsweep.margin import MarginLoss
 from lmsweep.seeds import derive_seed
+from lmsweep.training.adversarial import AdversarialTraining
 from lmsweep.training.module import Classifier
 
 
 def build_data(config: RunConfig) -> Dataset:
     """The splits of a run."""
-    source = _call("data.source", config.data.source)
+    named = {"root": config.data.root, "workers": config.data.workers}
+    source = _call("data.source", config.data.source, named)
     if not isinstance(source, Source):
         raise ConfigError(f"data.source._target_={config.data.source.target} gave no lmsweep.data.Source")
     data = config.data
-    return prepare(
+    augment = Augmentation(**data.augment.model_dump())
+    try:
+        augment.check(source.pool.input_shape)
+    except ValueError as error:
+        raise ConfigError(f"data.augment does not fit data={data.name}: {error}.") from None
+    prepared = prepare(
         source,
         seed=config.seed,
         fraction=data.fraction,
         label_noise=data.label_noise,
         noisy_validation=data.noisy_validation,
     )
+    return dataclasses.replace(prepared, augment=augment)
 
 
 def build_module(config: RunConfig, data: Dataset) -> Classifier:
     """The network with fresh weights, and how it is trained."""
     torch.manual_seed(derive_seed(config.seed, "initialisation"))
-    network = _call("model", config.model, num_classes=data.num_classes, input_shape=data.input_shape)
+    named = {
+        "input_shape": data.input_shape,
+        "input_mean": config.data.mean,
+        "input_std": config.data.std,
+    }
+    network = _call("model", config.model, named, num_classes=data.num_classes)
     if not isinstance(network, nn.Module):
         raise ConfigError(f"model._target_={config.model.target} gave no torch.nn.Module")
     optimizer = config.optimizer
@@ -64,6 +78,13 @@ def build_margin(config: RunConfig, module: Classifier) -> MarginLoss | None:
     return callback
 
 
+def build_adversarial(config: RunConfig) -> AdversarialTraining | None:
+    """The callback that makes batches adversarial, when asked for."""
+    if config.adversarial.kind == "none":
+        return None
+    return AdversarialTraining(seed=config.seed, **config.adversarial.model_dump())
+
+
 def _locate(key: str, target: str) -> Callable[..., Any]:
     module_name, _, name = target.rpartition(".")
     try:
@@ -73,19 +94,27 @@ def _locate(key: str, target: str) -> Callable[..., Any]:
     return found
 
 
-def _call(key: str, component: Component, **offered: Any) -> Any:
-    """Call a component with its own arguments, and with those of `offered` that it knows."""
+def _call(key: str, component: Component, named: dict[str, Any] | None = None, **offered: Any) -> Any:
+    """Call a component with its own arguments, and with what we have for it besides.
+
+    `offered` goes to whatever takes it, `**kwargs` included; `named` only to parameters of that name, because
+    a class that passes its `**kwargs` on would fail on them. The configuration's own arguments come first.
+    """
     function = _locate(key, component.target)
-    parameters = inspect.signature(function).parameters
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        raise ConfigError(f"{key}._target_={component.target} is no class or function to call.") from None
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name in component.arguments:
         if name not in parameters and not open_ended:
             raise ConfigError(
                 f"{key}.{name} is not an argument of {component.target}; it has {', '.join(parameters)}."
             )
-    arguments = {k: v for k, v in offered.items() if k in parameters or open_ended}
+    arguments = {k: v for k, v in (named or {}).items() if k in parameters}
+    arguments |= {k: v for k, v in offered.items() if k in parameters or open_ended}
     try:
-        return function(**arguments, **component.arguments)
+        return function(**(arguments | component.arguments))
     except (TypeError, ValueError, RuntimeError) as error:
         given = ", ".join(f"{key}.{name}={value}" for name, value in component.arguments.items())
         raise ConfigError(f"{component.target} does not accept {given}: {error}.") from error

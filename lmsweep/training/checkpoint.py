@@ -6,6 +6,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
 FINISHED = "lmsweep_finished"
@@ -28,32 +29,39 @@ def _replace(path: Path, temporary: Path) -> None:
 class RunCheckpoint(pl.Callback):
     """After each validation: remember the best weights, then save everything in one atomic step."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, val_size: int) -> None:
         self.path = path
-        self.best_accuracy = -1.0
+        self.val_size = val_size
+        self.seen_step = 0
+        self.best_correct = -1
         self.best_step = 0
         self.best_weights: dict[str, Tensor] = {}
-        self._rng_state: Tensor | None = None
+        self._rng_state: dict[str, Any] | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Compare, then save."""
-        self.consider(pl_module, float(trainer.callback_metrics["val_accuracy"]), trainer.global_step)
-        temporary = self.path.with_name(f".{self.path.name}.tmp")
+        # Whole numbers, because averages of equal counts may differ in the last bit.
+        correct = round(float(trainer.callback_metrics["val_accuracy"]) * self.val_size)
+        self.consider(pl_module, correct, trainer.global_step)
+        if trainer.state.fn != TrainerFn.FITTING:
+            return  # the validation after the last step: what it saves is the finished checkpoint
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         trainer.save_checkpoint(temporary)
         if trainer.is_global_zero:
             _replace(self.path, temporary)
 
-    def consider(self, module: pl.LightningModule, accuracy: float, step: int) -> None:
+    def consider(self, module: pl.LightningModule, correct: int, step: int) -> None:
         """Keep these weights if they are better than the best so far; the earlier of two equals stays."""
-        if accuracy > self.best_accuracy:
-            self.best_accuracy, self.best_step = accuracy, step
+        self.seen_step = step
+        if correct > self.best_correct:
+            self.best_correct, self.best_step = correct, step
             self.best_weights = {k: v.detach().clone() for k, v in module.state_dict().items()}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Dropout draws from torch's generator, so its state belongs to the run."""
-        checkpoint["rng_state"] = torch.get_rng_state()
+        """Dropout draws from torch's generators, so their state belongs to the run."""
+        checkpoint["rng_state"] = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -64,21 +72,23 @@ class RunCheckpoint(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Go on drawing where the interrupted run stopped."""
         if self._rng_state is not None:
-            torch.set_rng_state(self._rng_state)
+            torch.set_rng_state(self._rng_state["cpu"])
+            if len(self._rng_state["cuda"]) == torch.cuda.device_count():
+                torch.cuda.set_rng_state_all(self._rng_state["cuda"])
 
     def state_dict(self) -> dict[str, Any]:
         """The best weights travel with the checkpoint."""
-        return {"accuracy": self.best_accuracy, "step": self.best_step, "weights": self.best_weights}
+        return {"correct": self.best_correct, "step": self.best_step, "weights": self.best_weights}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up the best weights of an interrupted run."""
-        self.best_accuracy = state_dict["accuracy"]
+        self.best_correct = state_dict["correct"]
         self.best_step = state_dict["step"]
         self.best_weights = state_dict["weights"]
 
 
 def save_finished(path: Path, module: pl.LightningModule, summary: dict[str, Any]) -> None:
     """Replace the checkpoint by the chosen weights; `summary` says how they were chosen."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     torch.save({"state_dict": module.state_dict(), FINISHED: summary}, temporary)
     _replace(path, temporary)

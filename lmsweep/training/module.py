@@ -1,7 +1,7 @@
 """The LightningModule around any network that maps images to logits."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -34,15 +34,20 @@ class Classifier(pl.LightningModule):
         self.lr_decay = lr_decay
         self.lr_decay_every = lr_decay_every
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits of a batch of images."""
-        logits: Tensor = self.network(x)
-        return logits
+    def forward(self, x: Tensor) -> Any:
+        """Logits of a batch of images, or in training (logits, logits of an auxiliary head)."""
+        return self.network(x)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The criterion on one batch."""
+        """The criterion on one batch; on the auxiliary head too, by the network's `aux_weight`."""
         x, y = batch
-        return criterion_loss(self(x), y, self.criterion, self.xent_weight)
+        output = self(x)
+        logits, *auxiliary = (output,) if isinstance(output, Tensor) else output
+        loss = criterion_loss(logits, y, self.criterion, self.xent_weight)
+        for head in auxiliary:
+            weight = cast(float, self.network.aux_weight)
+            loss = loss + weight * criterion_loss(head, y, self.criterion, self.xent_weight)
+        return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Accuracy and cross-entropy, averaged over the split by Lightning."""

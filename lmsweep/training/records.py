@@ -4,7 +4,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from lmsweep.errors import UserError
 class JsonLinesLogger(Logger):
     """One line of JSON per call; lines after the step that training resumes from are dropped first."""
 
-    def __init__(self, path: Path, resume_step: int = 0) -> None:
+    def __init__(self, path: Path, max_steps: int, resume_step: int = 0) -> None:
         super().__init__()
         self.path = path
+        self.max_steps = max_steps
         kept = []
         if resume_step and path.exists():
             for line in path.read_text().splitlines():
@@ -49,10 +50,17 @@ class JsonLinesLogger(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Append one line. Lightning counts steps from 0 here; the line says how many were taken."""
+        """Append one line that says how many steps were taken.
+
+        Lightning counts them from 0 here, except in the validation after the last one.
+        """
         values = {k: float(v) for k, v in metrics.items() if k != "epoch"}
         with self.path.open("a") as file:
-            file.write(json.dumps({"step": (step or 0) + 1, **values}) + "\n")
+            file.write(json.dumps({"step": min((step or 0) + 1, self.max_steps), **values}) + "\n")
+
+
+# Steps between looks at the loss: fixed, so that how often metrics are written cannot decide over a failure.
+CHECK_EVERY = 10
 
 
 class DivergedError(UserError):
@@ -70,13 +78,18 @@ class LossRecord(pl.Callback):
     ) -> None:
         """Look at the loss that Lightning kept; not at every step, because reading it waits for the GPU."""
         step = trainer.global_step
-        if step % self.every and step != trainer.max_steps:
+        last = step == trainer.max_steps
+        if not last and step % CHECK_EVERY and step % self.every:
             return
         loss = float(outputs["loss"])
         if not math.isfinite(loss):
             raise DivergedError(f"the loss was {loss} at step {step}: training diverged")
-        rate = trainer.optimizers[0].param_groups[0]["lr"]
-        pl_module.log_dict({"train_loss": loss, "learning_rate": rate})
+        values = {"train_loss": loss, "learning_rate": trainer.optimizers[0].param_groups[0]["lr"]}
+        if step % self.every == 0:
+            pl_module.log_dict(values)
+        elif last:  # Lightning drops what is logged off its interval
+            for logger in trainer.loggers:
+                logger.log_metrics(values, step - 1)
 
 
 class RichProgress(pl.Callback):
@@ -135,20 +148,3 @@ class RichProgress(pl.Callback):
     ) -> None:
         """Close the bar before an error is printed."""
         self.teardown(trainer, pl_module, "fit")
-
-
-class Heartbeat(pl.Callback):
-    """Call `beat` every few seconds of training, so that other hosts see the run is alive."""
-
-    def __init__(self, beat: Callable[[], None], every_seconds: float = 20.0) -> None:
-        self.beat = beat
-        self.every_seconds = every_seconds
-        self.last = time.monotonic()
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Beat when it is time."""
-        if time.monotonic() - self.last > self.every_seconds:
-            self.last = time.monotonic()
-            self.beat()

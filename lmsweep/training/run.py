@@ -1,9 +1,9 @@
 """`run(config, folder)`: train one network, choose its weights on validation data, evaluate them."""
 
 import logging
+import math
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from lmsweep.errors import ConfigError
 from lmsweep.provenance import provenance
 from lmsweep.seeds import derive_seed
 from lmsweep.tracking import trackers
-from lmsweep.training.build import build_data, build_margin, build_module
+from lmsweep.training.build import build_adversarial, build_data, build_margin, build_module
 from lmsweep.training.checkpoint import (
     FINISHED,
     RunCheckpoint,
@@ -26,9 +26,11 @@ from lmsweep.training.checkpoint import (
     save_finished,
 )
 from lmsweep.training.module import Classifier
-from lmsweep.training.records import Heartbeat, JsonLinesLogger, LossRecord, RichProgress
+from lmsweep.training.records import JsonLinesLogger, LossRecord, RichProgress
 
-EVALUATION_BATCH = 1000
+# Inputs in a batch of evaluation. On CPUs the memory of larger activations comes fresh from the kernel for
+# every batch, which took longer than the arithmetic; a thousand images of ImageNet's size would fill a GPU.
+EVALUATION_VALUES = 200_000
 
 
 @dataclass
@@ -51,7 +53,7 @@ def prepare_run(config: RunConfig) -> Job:
     return Job(config, data, module, build_margin(config, module))
 
 
-def run(job: Job, run_id: str, folder: Path, beat: Callable[[], None]) -> dict[str, Any]:
+def run(job: Job, run_id: str, folder: Path) -> dict[str, Any]:
     """Train (or go on training) in `folder` and return the results."""
     started = time.time()
     checkpoint_path = folder / "checkpoint.ckpt"
@@ -60,7 +62,7 @@ def run(job: Job, run_id: str, folder: Path, beat: Callable[[], None]) -> dict[s
         # Stopped between the end of training and the record of its results.
         chosen = checkpoint[FINISHED]
     else:
-        chosen = _train(job, run_id, folder, checkpoint, beat)
+        chosen = _train(job, run_id, folder, checkpoint)
         save_finished(checkpoint_path, job.module, chosen)
         checkpoint = {"state_dict": job.module.state_dict()}
     job.module.load_state_dict(checkpoint["state_dict"])
@@ -80,18 +82,17 @@ def run(job: Job, run_id: str, folder: Path, beat: Callable[[], None]) -> dict[s
     }
 
 
-def _train(
-    job: Job, run_id: str, folder: Path, checkpoint: dict[str, Any] | None, beat: Callable[[], None]
-) -> dict[str, Any]:
+def _train(job: Job, run_id: str, folder: Path, checkpoint: dict[str, Any] | None) -> dict[str, Any]:
     config, data, module = job.config, job.data, job.module
     step = checkpoint["global_step"] if checkpoint else 0
-    keeper = RunCheckpoint(folder / "checkpoint.ckpt")
+    keeper = RunCheckpoint(folder / "checkpoint.ckpt", len(data.val))
     log_every = config.trainer.log_every
+    adversarial = build_adversarial(config)
     callbacks = [
         *([job.margin] if job.margin else []),
+        *([adversarial] if adversarial else []),  # after the margin: it wraps the step from outside
         LossRecord(log_every),
         RichProgress(f"{config.method_name()} on {config.data.name}"),
-        Heartbeat(beat),
         keeper,
     ]
     _quiet_lightning()
@@ -105,7 +106,10 @@ def _train(
         check_val_every_n_epoch=None,
         gradient_clip_val=config.trainer.gradient_clip,
         log_every_n_steps=log_every,
-        logger=[JsonLinesLogger(folder / "metrics.jsonl", step), *trackers(config, run_id, folder)],
+        logger=[
+            JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step),
+            *trackers(config, run_id, folder),
+        ],
         callbacks=callbacks,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -114,15 +118,17 @@ def _train(
         default_root_dir=folder,
     )
     device = trainer.strategy.root_device
-    train = Split(data.train.x.to(device), data.train.y.to(device))
-    val = Split(data.val.x.to(device), data.val.y.to(device))
-    stream = TrainingBatches(train, config.trainer.batch_size, seed=config.seed, start=step)
+    train, val = data.train.to(device), data.val.to(device)
+    stream = TrainingBatches(
+        train, config.trainer.batch_size, seed=config.seed, start=step, augment=data.augment
+    )
+    validation = EvaluationBatches(val, evaluation_batch(val))
     torch.manual_seed(derive_seed(config.seed, "training"))
     try:
         trainer.fit(
             module,
             train_dataloaders=stream,
-            val_dataloaders=EvaluationBatches(val, EVALUATION_BATCH),
+            val_dataloaders=validation,
             ckpt_path=folder / "checkpoint.ckpt" if checkpoint else None,
             weights_only=True,
         )
@@ -131,12 +137,17 @@ def _train(
         if trainer.interrupted:
             raise KeyboardInterrupt from stop
         raise
-    # The last steps may lie after the last validation.
-    keeper.consider(module, evaluate(module, val)["accuracy"], trainer.global_step)
+    if keeper.seen_step != trainer.global_step:  # the last steps may lie after the last validation
+        trainer.validate(module, validation, verbose=False)
     if config.trainer.selection == "best":
         module.load_state_dict(keeper.best_weights)
         return {"selected_step": keeper.best_step, "steps": trainer.global_step}
     return {"selected_step": trainer.global_step, "steps": trainer.global_step}
+
+
+def evaluation_batch(split: Split) -> int:
+    """How many samples to evaluate at once."""
+    return max(64, min(1000, EVALUATION_VALUES // math.prod(split.input_shape)))
 
 
 @torch.inference_mode()
@@ -145,9 +156,10 @@ def evaluate(module: torch.nn.Module, split: Split) -> dict[str, float]:
     training = module.training
     module.eval()
     correct, loss = 0, 0.0
-    device = next(module.parameters()).device
-    for x, y in EvaluationBatches(Split(split.x.to(device), split.y.to(device)), EVALUATION_BATCH):
-        logits = module(x)
+    weights = next(module.parameters())
+    device = weights.device
+    for x, y in EvaluationBatches(split.to(device), evaluation_batch(split)):
+        logits = module(x.to(weights.dtype))
         correct += int((logits.argmax(1) == y).sum())
         loss += float(F.cross_entropy(logits.double(), y, reduction="sum"))
     module.train(training)

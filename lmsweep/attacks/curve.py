@@ -1,0 +1,132 @@
+"""The accuracy of a network over the strengths of an attack, in one pass over the data."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lmsweep.attacks.gradient import frozen
+from lmsweep.attacks.progress import tracked
+from lmsweep.attacks.protocol import Attack, Clean
+from lmsweep.attacks.trajectory import Examples, predictions
+from lmsweep.seeds import derive_seed
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one network did under an attack of several strengths."""
+
+    strengths: tuple[float, ...]
+    correct: Tensor  # (strengths, samples), on the CPU
+    clean_correct: Tensor  # (samples,)
+    zero_gradients: tuple[float | None, ...]  # share of exactly-zero gradients; None where none was computed
+
+    @property
+    def accuracy(self) -> list[float]:
+        """For each strength, the share of samples that were classified correctly."""
+        return [float(row.double().mean()) for row in self.correct]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for results.json."""
+        return {
+            "strengths": list(self.strengths),
+            "accuracy": self.accuracy,
+            "clean_accuracy": float(self.clean_correct.double().mean()),
+            "zero_gradients": list(self.zero_gradients),
+            "samples": len(self.clean_correct),
+        }
+
+
+def attack_curve(
+    model: nn.Module, batches: Batches, attack: Attack, *, seed: int = 0, early_stop: bool = True
+) -> Curve:
+    """Attack `model` with examples made on itself (white-box).
+
+    With `early_stop` a sample counts as fooled, and is left alone, as soon as any point on the attack's way
+    fools the network, the clean image included. Without it the attack's last point decides, as in the paper
+    and in `transfer_curves`; that accuracy can only be higher, and need not fall with the strength.
+    """
+    (curve,) = _curves(model, {"self": model}, batches, attack, seed, early_stop).values()
+    return curve
+
+
+def transfer_curves(
+    source: nn.Module, targets: Mapping[str, nn.Module], batches: Batches, attack: Attack, *, seed: int = 0
+) -> dict[str, Curve]:
+    """Attack every target with the same examples, made on `source` (black-box).
+
+    An example that fools the source early still takes all its steps, because it is not the source that is
+    to be fooled.
+    """
+    return _curves(source, targets, batches, attack, seed, early_stop=False)
+
+
+def transfer_matrix(
+    models: Mapping[str, nn.Module], batches: Batches, attack: Attack, *, seed: int = 0
+) -> dict[str, dict[str, Curve]]:
+    """`matrix[source][target]`; the diagonal is `attack_curve(..., early_stop=False)`."""
+    return {
+        name: transfer_curves(model, models, batches, attack, seed=seed) for name, model in models.items()
+    }
+
+
+def _curves(
+    source: nn.Module,
+    targets: Mapping[str, nn.Module],
+    batches: Batches,
+    attack: Attack,
+    seed: int,
+    early_stop: bool,
+) -> dict[str, Curve]:
+    correct: dict[str, list[Tensor]] = {name: [] for name in targets}
+    clean_correct: dict[str, list[Tensor]] = {name: [] for name in targets}
+    gradients = torch.zeros(2, len(attack.strengths), dtype=torch.long)
+    total = len(batches) if isinstance(batches, Sized) else None
+    device = _device(source)
+    for number, (x, y) in enumerate(tracked(batches, total, type(attack).__name__)):
+        x, y = x.to(device), y.to(device)
+        logits = {name: _logits(model, x) for name, model in targets.items()}
+        own = [logits[name] for name, model in targets.items() if model is source]
+        clean = Clean(x, y, own[0] if own else _logits(source, x))
+        for name in targets:
+            clean_correct[name].append((logits[name].argmax(1) == y).cpu())
+        rows: dict[str, list[Tensor]] = {name: [] for name in targets}
+        batch_seed = derive_seed(seed, f"batch/{number}")
+        for i, examples in enumerate(_examples(source, clean, attack, batch_seed, early_stop)):
+            gradients[0, i] += examples.gradients
+            gradients[1, i] += examples.zero_gradients
+            for name, model in targets.items():
+                # What the attack knows about its examples is true of the source only.
+                seen = examples if model is source else examples._replace(settled=-torch.ones_like(y))
+                with frozen(model):
+                    rows[name].append((predictions(model, seen) == y).cpu())
+        for name in targets:
+            correct[name].append(torch.stack(rows[name]))
+    shares = tuple(int(z) / int(n) if n else None for n, z in gradients.T)
+    return {
+        name: Curve(attack.strengths, torch.cat(correct[name], 1), torch.cat(clean_correct[name]), shares)
+        for name in targets
+    }
+
+
+def _examples(
+    model: nn.Module, clean: Clean, attack: Attack, seed: int, early_stop: bool
+) -> Iterator[Examples]:
+    with frozen(model):
+        yield from attack.examples(model, clean, seed=seed, early_stop=early_stop)
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, x: Tensor) -> Tensor:
+    with frozen(model):
+        logits: Tensor = model(x)
+    return logits
+
+
+def _device(model: nn.Module) -> torch.device:
+    parameter = next(model.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device

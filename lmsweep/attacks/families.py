@@ -1,0 +1,195 @@
+"""Attacks over a range of strengths: one object per attack, one batch in, one set of examples per strength.
+
+What the strengths have in common (the gradient of FGSM, the path of IFGSM, the noise) is computed once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from lmsweep.attacks.fast_gradient import fgsm_direction, iterations
+from lmsweep.attacks.gaussian import standard_noise
+from lmsweep.attacks.gradient import per_sample
+from lmsweep.attacks.losses import AttackLoss
+from lmsweep.attacks.projected_gradient import pgd_examples
+from lmsweep.attacks.protocol import Clean, Target
+from lmsweep.attacks.signal_to_noise import scale_to_snr
+from lmsweep.attacks.square_search import search_examples
+from lmsweep.attacks.trajectory import Examples, Stop, project, trajectory, unsettled
+
+
+@dataclass(frozen=True)
+class FGSM:
+    """One gradient for all epsilons, or for all SNR budgets when `unit` is "snr"."""
+
+    strengths: tuple[float, ...]
+    unit: Literal["epsilon", "snr"] = "epsilon"
+    loss: AttackLoss = "xent"
+    target: Target = "none"
+    clip_pixels: bool = True
+
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        """Yield x + epsilon * sign for each strength."""
+        x = clean.x
+        labels, targeted = clean.aim(self.target)
+        settled = clean.settled(labels, targeted, early_stop)
+        rows = (settled < 0).nonzero().squeeze(1)
+        sign, zeros = torch.zeros_like(x), 0
+        if len(rows):
+            direction = fgsm_direction(model, x[rows], labels[rows], loss=self.loss, targeted=targeted)
+            sign[rows], zeros = direction.sign, direction.zero_gradients
+        for strength in self.strengths:
+            size: float | Tensor = strength
+            if self.unit == "snr":
+                size = per_sample(scale_to_snr(x, sign, strength, clip_pixels=self.clip_pixels), x)
+            moved = project(x + size * sign, x, size, self.clip_pixels)
+            yield Examples(moved, settled, len(rows), zeros)
+
+
+@dataclass(frozen=True)
+class IFGSM:
+    """One path for all epsilons when each takes as few steps as it may; else one path per epsilon."""
+
+    strengths: tuple[float, ...]
+    alpha: float
+    steps: int | None = None
+    unit: Literal["epsilon", "snr"] = "epsilon"
+    loss: AttackLoss = "xent"
+    target: Target = "none"
+    clip_pixels: bool = True
+
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        """Yield the end of the path for each strength."""
+        labels, targeted = clean.aim(self.target)
+
+        def walk(stops: list[Stop], alpha: float | Tensor, settled: Tensor) -> Iterator[Examples]:
+            return trajectory(
+                model,
+                clean.x,
+                labels,
+                stops,
+                alpha=alpha,
+                loss=self.loss,
+                targeted=targeted,
+                clip_pixels=self.clip_pixels,
+                settled=settled,
+                early_stop=early_stop,
+            )
+
+        settled = clean.settled(labels, targeted, early_stop)
+        if self.unit == "snr":
+            for target in self.strengths:
+                yield self._at_snr(model, clean, labels, targeted, target)
+        elif self.steps is None:
+            stops = [Stop(epsilon, iterations(epsilon, self.alpha)) for epsilon in sorted(self.strengths)]
+            found = dict(zip(sorted(self.strengths), walk(stops, self.alpha, settled), strict=True))
+            yield from (found[epsilon] for epsilon in self.strengths)
+        else:
+            for epsilon in self.strengths:
+                steps = iterations(epsilon, self.alpha, self.steps) if epsilon > 0 else 0
+                yield from walk([Stop(epsilon, steps)], self.alpha, settled)
+
+    def _at_snr(
+        self, model: nn.Module, clean: Clean, labels: Tensor, targeted: bool, target: float
+    ) -> Examples:
+        """Walk inside the ball that FGSM needs for the budget, then stretch what was found to the budget.
+
+        Each sample has an epsilon of its own and takes steps of epsilon / k, none longer than alpha.
+        """
+        x = clean.x
+        direction = fgsm_direction(model, x, labels, loss=self.loss, targeted=targeted)
+        sizes = scale_to_snr(x, direction.sign, target, clip_pixels=self.clip_pixels)
+        steps = max(1, iterations(float(sizes.max()), self.alpha, self.steps))
+        epsilon = per_sample(sizes, x)
+        (found,) = trajectory(
+            model,
+            x,
+            labels,
+            [Stop(epsilon, steps)],
+            alpha=epsilon / steps,
+            loss=self.loss,
+            targeted=targeted,
+            clip_pixels=self.clip_pixels,
+        )
+        change = found.x - x
+        factor = per_sample(scale_to_snr(x, change, target, clip_pixels=self.clip_pixels), x)
+        moved = x + factor * change
+        return found._replace(x=moved.clamp(0.0, 1.0) if self.clip_pixels else moved)
+
+
+@dataclass(frozen=True)
+class PGD:
+    """Random starts, so every epsilon has paths of its own."""
+
+    strengths: tuple[float, ...]
+    steps: int
+    alpha: float | None = None
+    restarts: int = 1
+    loss: AttackLoss = "xent"
+    target: Target = "none"
+    clip_pixels: bool = True
+
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        """Yield the best of the restarts for each epsilon."""
+        labels, targeted = clean.aim(self.target)
+        for epsilon in self.strengths:
+            yield pgd_examples(
+                model,
+                clean.x,
+                labels,
+                epsilon=epsilon,
+                steps=self.steps,
+                alpha=self.alpha,
+                restarts=self.restarts,
+                seed=seed,
+                random_start=True,
+                loss=self.loss,
+                targeted=targeted,
+                clip_pixels=self.clip_pixels,
+                settled=clean.settled(labels, targeted, early_stop),
+                early_stop=early_stop,
+            )
+
+
+@dataclass(frozen=True)
+class RandomSearch:
+    """Random squares, without gradients."""
+
+    strengths: tuple[float, ...]
+    queries: int
+    target: Target = "none"
+    clip_pixels: bool = True
+
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        """Yield the best proposal for each epsilon."""
+        labels, targeted = clean.aim(self.target)
+        for epsilon in self.strengths:
+            yield search_examples(
+                model,
+                clean.x,
+                labels,
+                epsilon=epsilon,
+                queries=self.queries,
+                seed=seed,
+                targeted=targeted,
+                clip_pixels=self.clip_pixels,
+                settled=clean.settled(labels, targeted, early_stop),
+            )
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """The same noise at every strength, scaled: a curve over standard deviations without jumps of its own."""
+
+    strengths: tuple[float, ...]
+    clip_pixels: bool = True
+
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        """Yield the noisy images for each standard deviation."""
+        noise = standard_noise(clean.x, seed=seed)
+        for stddev in self.strengths:
+            noisy = clean.x + stddev * noise
+            yield unsettled(noisy.clamp(0.0, 1.0) if self.clip_pixels else noisy)

@@ -1,0 +1,63 @@
+"""Gradients with respect to the input, and a network that is left exactly as it was found."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lmsweep.attacks.losses import AttackLoss, attack_loss
+
+
+class InputGradient(NamedTuple):
+    """The gradient of the attack's loss, and the logits of the same forward pass."""
+
+    gradient: Tensor
+    logits: Tensor
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[nn.Module]:
+    """Inside, `model` is in evaluation mode and its parameters need no gradients; afterwards it is as before.
+
+    Modes are kept per module, because a network may hold parts in evaluation mode while it trains.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    try:
+        for module, _ in modes:
+            module.training = False
+        for parameter, _ in flags:
+            parameter.requires_grad_(False)
+        yield model
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, flag in flags:
+            parameter.requires_grad_(flag)
+
+
+def input_gradient(model: nn.Module, x: Tensor, labels: Tensor, loss: AttackLoss) -> InputGradient:
+    """Differentiate the attack's loss with respect to each sample; call it inside `frozen`.
+
+    A network that cuts the graph somewhere (a rounding, an argmax) has gradient zero, as it has in theory.
+    """
+    x = x.detach().requires_grad_()
+    with torch.enable_grad():
+        logits = model(x)
+        if not logits.requires_grad:
+            return InputGradient(torch.zeros_like(x), logits)
+        total = attack_loss(logits, labels, loss).sum()
+        (gradient,) = torch.autograd.grad(total, x)
+    return InputGradient(gradient, logits.detach())
+
+
+def is_zero(gradient: Tensor) -> Tensor:
+    """Which samples have a gradient that is exactly zero in every pixel: its sign moves them nowhere."""
+    return (gradient == 0).flatten(1).all(1)
+
+
+def per_sample(values: Tensor, like: Tensor) -> Tensor:
+    """Shape one value per sample so that it broadcasts over the pixels of `like`."""
+    return values.view(-1, *[1] * (like.ndim - 1))

@@ -1,0 +1,123 @@
+"""Projected gradient descent from random points of the ball (Madry et al., 2018)."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from lmsweep.attacks.gradient import frozen, per_sample
+from lmsweep.attacks.losses import AttackLoss, logit_margin
+from lmsweep.attacks.trajectory import Examples, Stop, predictions, project, trajectory, unsettled
+from lmsweep.seeds import derive_seed
+
+
+def pgd(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    epsilon: float,
+    steps: int,
+    alpha: float | None = None,
+    restarts: int = 1,
+    seed: int = 0,
+    random_start: bool = True,
+    loss: AttackLoss = "xent",
+    targeted: bool = False,
+    clip_pixels: bool = True,
+) -> Tensor:
+    """Return the best example of `restarts` sign-gradient ascents that begin at random points of the ball.
+
+    `alpha` is 2.5 * epsilon / steps when None, enough to cross the ball (Madry et al.). The best example of a
+    sample is the one with the largest logit margin, so one that fools the network wins. Random numbers come
+    from `seed` alone. The other arguments are those of `fgsm`.
+    """
+    with frozen(model):
+        found = pgd_examples(
+            model,
+            x,
+            y,
+            epsilon=epsilon,
+            steps=steps,
+            alpha=alpha,
+            restarts=restarts,
+            seed=seed,
+            random_start=random_start,
+            loss=loss,
+            targeted=targeted,
+            clip_pixels=clip_pixels,
+        )
+    return found.x
+
+
+def pgd_examples(
+    model: nn.Module,
+    x: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: float,
+    steps: int,
+    alpha: float | None,
+    restarts: int,
+    seed: int,
+    random_start: bool,
+    loss: AttackLoss,
+    targeted: bool,
+    clip_pixels: bool,
+    settled: Tensor | None = None,
+    early_stop: bool = False,
+) -> Examples:
+    """What `pgd` does, with the bookkeeping of `trajectory`. Call it inside `frozen`."""
+    if steps < 1 or restarts < 1:
+        raise ValueError(f"steps={steps} and restarts={restarts} are not allowed: both must be at least 1")
+    best = unsettled(x) if settled is None else Examples(x, settled)
+    best_margin = torch.full((len(x),), -torch.inf, device=x.device)
+    stop = Stop(epsilon, steps if epsilon > 0 else 0)
+    for start in _starts(x, epsilon, restarts, seed, random_start, clip_pixels):
+        open_ = best.settled < 0
+        if not bool(open_.any()):
+            break
+        (found,) = trajectory(
+            model,
+            x,
+            labels,
+            [stop],
+            alpha=2.5 * epsilon / steps if alpha is None else alpha,
+            loss=loss,
+            targeted=targeted,
+            clip_pixels=clip_pixels,
+            start=start,
+            settled=best.settled,
+            early_stop=early_stop,
+        )
+        if early_stop:
+            predicted = predictions(model, found)
+            better = open_
+            known = torch.where(open_ & ((predicted == labels) == targeted), predicted, best.settled)
+        else:
+            with torch.no_grad():
+                margin = logit_margin(model(found.x), labels)
+            margin = -margin if targeted else margin
+            better = open_ & (margin > best_margin)
+            best_margin = torch.where(better, margin, best_margin)
+            known = best.settled
+        best = Examples(
+            torch.where(per_sample(better, x), found.x, best.x),
+            known,
+            best.gradients + found.gradients,
+            best.zero_gradients + found.zero_gradients,
+        )
+    return best
+
+
+def _starts(
+    x: Tensor, epsilon: float, restarts: int, seed: int, random_start: bool, clip_pixels: bool
+) -> Iterator[Tensor]:
+    for restart in range(restarts):
+        if not random_start:
+            yield x
+            continue
+        generator = torch.Generator().manual_seed(derive_seed(seed, f"pgd/{restart}"))
+        # Drawn on the CPU, so that a seed means the same start on every device.
+        noise = torch.rand(x.shape, generator=generator).to(x) * (2 * epsilon) - epsilon
+        yield project(x + noise, x, epsilon, clip_pixels)

@@ -1,0 +1,43 @@
+"""What an attack over a range of strengths is: one batch in, one set of examples per strength out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from lmsweep.attacks.trajectory import Examples, fooled, unsettled
+
+Target = Literal["none", "least_likely"]
+
+
+@dataclass(frozen=True)
+class Clean:
+    """A batch and what the attacked network says about it before any attack."""
+
+    x: Tensor
+    y: Tensor
+    logits: Tensor
+
+    def aim(self, target: Target) -> tuple[Tensor, bool]:
+        """The labels to climb away from, or with a target (the least likely class) those to go down to."""
+        return (self.y, False) if target == "none" else (self.logits.argmin(1), True)
+
+    def settled(self, labels: Tensor, targeted: bool, early_stop: bool) -> Tensor:
+        """With early stop, samples that are fooled by the clean image need no attack."""
+        if not early_stop:
+            return unsettled(self.x).settled
+        classes = self.logits.argmax(1)
+        return torch.where(fooled(self.logits, labels, targeted), classes, -1)
+
+
+class Attack(Protocol):
+    """Anything that turns a batch into examples of several strengths; `model` is inside `frozen`."""
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """Epsilons, standard deviations or SNRs, in the order of the examples."""
+
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        """Yield the examples for each strength."""

@@ -1,0 +1,121 @@
+"""A gradient-free attack: random search over squares (after the Square Attack, Andriushchenko et al., 2020).
+
+It only compares logits, so what it breaks was never protected by more than the lack of a gradient.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from lmsweep.attacks.gradient import frozen, per_sample
+from lmsweep.attacks.losses import logit_margin
+from lmsweep.attacks.trajectory import Examples, project, unsettled
+from lmsweep.seeds import derive_seed
+
+# The share of pixels that a proposal repaints at the start; it is halved at each of these shares of the
+# queries: few coarse moves first, then ever finer ones.
+FIRST_SHARE = 0.5
+HALVINGS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
+
+
+def random_search(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    epsilon: float,
+    queries: int,
+    seed: int = 0,
+    targeted: bool = False,
+    clip_pixels: bool = True,
+) -> Tensor:
+    """Return the example with the largest logit margin that `queries` random proposals found.
+
+    The attack begins with stripes of +-epsilon; a proposal repaints one rectangle per sample with +-epsilon,
+    one sign per channel, and stays when it comes nearer to what is wanted. A sample stops when it fools the
+    network. The other arguments are those of `fgsm`.
+    """
+    with frozen(model):
+        return search_examples(
+            model,
+            x,
+            y,
+            epsilon=epsilon,
+            queries=queries,
+            seed=seed,
+            targeted=targeted,
+            clip_pixels=clip_pixels,
+        ).x
+
+
+@torch.no_grad()
+def search_examples(
+    model: nn.Module,
+    x: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: float,
+    queries: int,
+    seed: int,
+    targeted: bool,
+    clip_pixels: bool,
+    settled: Tensor | None = None,
+) -> Examples:
+    """What `random_search` does, with the predictions it has seen. Call it inside `frozen`."""
+    known = unsettled(x).settled if settled is None else settled.clone()
+    if epsilon == 0 or queries < 1:
+        return Examples(x, known)
+    generator = torch.Generator().manual_seed(derive_seed(seed, "random search"))
+    flat_shape = x.shape
+    images = x.reshape(len(x), *_as_image(x.shape[1:]))
+    best = images.clone()
+    best_margin = torch.full((len(x),), -torch.inf, device=x.device)
+    for query in range(queries):
+        # Drawn for the whole batch whatever is left of it, so that a sample's luck depends on no other.
+        painted, signs = _proposal(images, query, queries, generator)
+        alive = (known < 0).nonzero().squeeze(1)
+        if not len(alive):
+            break
+        paint = images[alive] + epsilon * signs[alive]
+        candidate = torch.where(painted[alive], paint, best[alive])
+        candidate = project(candidate, images[alive], epsilon, clip_pixels)
+        logits = model(candidate.reshape(len(alive), *flat_shape[1:]))
+        margin = logit_margin(logits, labels[alive])
+        margin = -margin if targeted else margin
+        better = margin > best_margin[alive]
+        best[alive] = torch.where(per_sample(better, candidate), candidate, best[alive])
+        best_margin[alive] = torch.where(better, margin, best_margin[alive])
+        done = better & ((logits.argmax(1) == labels[alive]) == targeted)
+        known[alive[done]] = logits.argmax(1)[done]
+    return Examples(best.reshape(flat_shape), known)
+
+
+def share_of_pixels(query: int, queries: int) -> float:
+    """How much of the image the proposal number `query` repaints."""
+    return FIRST_SHARE / 2 ** sum(query >= halving * queries for halving in HALVINGS)
+
+
+def _proposal(images: Tensor, query: int, queries: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Which pixels each sample repaints, and the sign for each: shapes that broadcast to the images."""
+    count, channels, height, width = images.shape
+    device = images.device
+    if query == 0:
+        signs = torch.randint(0, 2, (count, channels, 1, width), generator=generator)
+        return torch.ones(count, 1, 1, 1, dtype=torch.bool, device=device), (2.0 * signs - 1).to(images)
+    area = share_of_pixels(query, queries) * height * width
+    tall = max(1, min(height, round(math.sqrt(area))))
+    broad = max(1, min(width, round(area / tall)))
+    top = torch.randint(0, height - tall + 1, (count, 1), generator=generator).to(device)
+    left = torch.randint(0, width - broad + 1, (count, 1), generator=generator).to(device)
+    signs = torch.randint(0, 2, (count, channels, 1, 1), generator=generator)
+    rows, columns = torch.arange(height, device=device), torch.arange(width, device=device)
+    inside_rows = (rows >= top) & (rows < top + tall)
+    inside_columns = (columns >= left) & (columns < left + broad)
+    inside = inside_rows[:, None, :, None] & inside_columns[:, None, None, :]
+    return inside, (2.0 * signs - 1).to(images)
+
+
+def _as_image(shape: torch.Size) -> tuple[int, int, int]:
+    """Channels, height and width; inputs that are no images count as one row of pixels."""
+    return (shape[0], shape[1], shape[2]) if len(shape) == 3 else (1, 1, math.prod(shape))

@@ -1,0 +1,93 @@
+"""Data files with known content: found, verified, and downloaded so that a half one is never in place."""
+
+import contextlib
+import gzip
+import hashlib
+import socket
+import sys
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+from lmsweep.errors import UserError
+
+TIMEOUT_SECONDS = 30.0
+
+
+class DamagedFileError(UserError):
+    """A data file that is not what was published."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{path} is incomplete or damaged ({reason}): delete it and call again to download it anew, "
+            "or put the published file there; data=digits needs no files."
+        )
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """A published file: its content is known, whether it lies there as such or packed by gzip."""
+
+    name: str
+    size: int
+    sha256: str
+
+    def find(self, folders: Iterable[Path]) -> Path | None:
+        """Where the file is, plain or with .gz; None when it is in no folder."""
+        for folder in folders:
+            for path in (folder / self.name, folder / f"{self.name}.gz"):
+                if path.is_file():
+                    return path
+        return None
+
+    def read(self, path: Path) -> bytes:
+        """The content, unpacked; DamagedFileError unless every byte is right."""
+        data = path.read_bytes()
+        if path.suffix == ".gz":
+            try:
+                data = gzip.decompress(data)
+            except (OSError, EOFError, zlib.error) as error:
+                raise DamagedFileError(path, f"it cannot be unpacked: {error}") from None
+        if len(data) != self.size:
+            raise DamagedFileError(path, f"it holds {len(data):,} bytes instead of {self.size:,}")
+        if hashlib.sha256(data).hexdigest() != self.sha256:
+            raise DamagedFileError(path, "its checksum is wrong")
+        return data
+
+
+def download(fetch: Callable[[Path], object], root: Path, folder: str, *, dataset: str, files: str) -> None:
+    """Let `fetch` fill a temporary folder, then move what it put into `folder` to the same below `root`.
+
+    A download that is interrupted leaves nothing in place; one that fails ends in one sentence that says
+    which `files` the data set needs.
+    """
+    place = root / folder
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary, _patience():
+            fetch(Path(temporary))
+            place.mkdir(parents=True, exist_ok=True)
+            for path in (Path(temporary) / folder).iterdir():
+                path.replace(place / path.name)
+    except (RuntimeError, OSError, HTTPException, EOFError, tarfile.TarError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise UserError(
+            f"data={dataset} needs {files} in {place}, and downloading them failed ({reason}): put them "
+            "there, name the folder above by LMSWEEP_DATA or data.root, or use data=digits, which needs none."
+        ) from None
+
+
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    # Without a timeout a dead connection would hang for ever; results alone belong on stdout.
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT_SECONDS)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        socket.setdefaulttimeout(before)

@@ -1,0 +1,125 @@
+"""Adversarial training: part of every batch is replaced by examples made on the network as it stands.
+
+`fgsm` follows Kurakin et al. (2017, "Adversarial machine learning at scale"): half of the batch, each sample
+with an epsilon of its own from a normal distribution cut off at the largest one, and the predicted class in
+place of the label. An FGSM step computed from the true label leaks it: the network learns to read the
+answer from the pattern of signs and ends up better on adversarial than on clean images. They weigh
+adversarial samples by 0.3; here clean and adversarial samples weigh the same, because the batch then stays a
+batch and any loss on it (cross-entropy, hinge, margin) applies as it is. `pgd` follows Madry et al. (2018):
+the whole batch, a random start, 40 steps of 0.01 inside epsilon 0.3 for MNIST.
+"""
+
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from lmsweep.attacks.fast_gradient import fgsm_direction
+from lmsweep.attacks.gradient import frozen, per_sample
+from lmsweep.attacks.losses import AttackLoss
+from lmsweep.attacks.projected_gradient import pgd
+from lmsweep.attacks.trajectory import project
+from lmsweep.seeds import derive_seed
+
+
+def truncated_normal(count: int, largest: float, generator: torch.Generator) -> Tensor:
+    """Draw from a normal distribution of mean 0 and deviation largest / 2, restricted to [0, largest].
+
+    Kurakin et al. draw epsilon so (up to 16 of 255, deviation 8), because a network trained on a single
+    epsilon is robust against that one only.
+    """
+    top = torch.special.ndtr(torch.tensor(2.0, dtype=torch.float64))
+    uniform = torch.rand(count, generator=generator, dtype=torch.float64)
+    return (largest / 2 * torch.special.ndtri(0.5 + uniform * (top - 0.5))).float()
+
+
+def adversarial_batch(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    kind: Literal["fgsm", "pgd"],
+    epsilon: float,
+    fraction: float,
+    seed: int,
+    random_epsilon: bool = False,
+    label: Literal["given", "predicted"] = "given",
+    loss: AttackLoss = "xent",
+    alpha: float = 0.01,
+    steps: int = 40,
+) -> Tensor:
+    """Return `x` with its first `fraction` replaced by adversarial examples made on `model`.
+
+    Batches are shuffled, so the first samples are random ones. The network runs in evaluation mode: its
+    dropout draws nothing and batch norm keeps its statistics. Random numbers depend on `seed` alone.
+    """
+    count = round(fraction * len(x))
+    if count == 0:
+        return x
+    part, labels = x[:count], y[:count]
+    with frozen(model):
+        if label == "predicted":
+            with torch.no_grad():
+                labels = model(part).argmax(1)
+        if kind == "pgd":
+            changed = pgd(
+                model, part, labels, epsilon=epsilon, alpha=alpha, steps=steps, seed=seed, loss=loss
+            )
+        else:
+            size: float | Tensor = epsilon
+            if random_epsilon:
+                generator = torch.Generator().manual_seed(derive_seed(seed, "epsilon"))
+                size = per_sample(truncated_normal(count, epsilon, generator).to(x), x)
+            direction = fgsm_direction(model, part, labels, loss=loss, targeted=False)
+            changed = project(part + size * direction.sign, part, size, clip_pixels=True)
+    return torch.cat([changed, x[count:]])
+
+
+class AdversarialTraining(pl.Callback):
+    """Make part of every training batch adversarial before `training_step` sees it.
+
+    The step is wrapped from outside: list this callback after `MarginLoss`, whose hooks then see the one
+    forward pass on the adversarial batch and none of the attack's. The attack runs on the inner `network`.
+    Arguments are those of `adversarial_batch`; the examples of a step depend on the run's seed and the step's
+    number only, so a resumed run makes the same ones.
+    """
+
+    def __init__(self, *, seed: int, **options: Any) -> None:
+        self.seed = seed
+        self.options = options
+        self._step: Any = None
+        self._before: dict[str, Any] = {}
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Wrap `training_step`."""
+        step = pl_module.training_step
+        network = pl_module.network
+        if not isinstance(network, nn.Module):
+            raise TypeError(f"{type(pl_module).__name__}.network is no torch.nn.Module to attack")
+
+        def training_step(batch: Any, *args: Any, **kwargs: Any) -> Any:
+            x, y, *rest = batch
+            seed = derive_seed(self.seed, f"adversarial/{trainer.global_step}")
+            # Precision plugins put their autocast around the step, and the attack must not depend on it.
+            with torch.autocast(x.device.type, enabled=False):
+                x = adversarial_batch(network, x, y, seed=seed, **self.options)
+            return step((x, y, *rest), *args, **kwargs)
+
+        own = vars(pl_module)
+        self._before = {name: own[name] for name in ("training_step",) if name in own}
+        self._step = own["training_step"] = training_step
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Leave the module as it was, unless MarginLoss has already done so for both."""
+        own = vars(pl_module)
+        if self._step is not None and own.get("training_step") is self._step:
+            del own["training_step"]
+            own.update(self._before)
+        self._step = None
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Leave the module as it was."""
+        self.teardown(trainer, pl_module, "fit")

@@ -1,0 +1,51 @@
+"""The attack's losses against loops, and where cross-entropy has no gradient left."""
+
+import math
+
+import pytest
+import torch
+
+from lmsweep.attacks.gradient import frozen, input_gradient, is_zero
+from lmsweep.attacks.losses import attack_loss
+from tests.attacks.conftest import Scaled
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_losses_are_what_their_formulas_say(dtype):
+    logits = torch.randn(20, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    y = torch.arange(20) % 5
+    xent, margin = attack_loss(logits, y, "xent"), attack_loss(logits, y, "margin")
+    for i, row in enumerate(logits.double().tolist()):
+        others = [v for j, v in enumerate(row) if j != y[i]]
+        assert float(margin[i]) == pytest.approx(max(others) - row[y[i]], abs=1e-6)
+        assert float(xent[i]) == pytest.approx(math.log(sum(map(math.exp, row))) - row[y[i]], abs=1e-5)
+
+
+def test_an_unknown_loss_is_refused():
+    with pytest.raises(ValueError, match="xent, margin"):
+        attack_loss(torch.zeros(1, 2), torch.zeros(1, dtype=torch.long), "hinge")
+
+
+def test_saturated_logits_have_no_cross_entropy_gradient_but_a_margin_gradient(net, test_set):
+    x, y = test_set
+    saturated = Scaled(net, 1e4)
+    right = net(x).argmax(1) == y
+    with frozen(saturated):
+        xent = is_zero(input_gradient(saturated, x, y, "xent").gradient)
+        margin = input_gradient(saturated, x, y, "margin").gradient
+    assert xent[right].float().mean() > 0.95
+    assert not is_zero(margin).any()
+    with frozen(net):
+        plain = input_gradient(net, x, y, "margin").gradient
+    torch.testing.assert_close(margin, 1e4 * plain, rtol=1e-3, atol=1e-2)
+
+
+def test_a_network_without_any_gradient_counts_as_zero(test_set):
+    x, y = test_set
+
+    class Rounded(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.one_hot(x.flatten(1).argmax(1) % 10, 10).float()
+
+    model = Rounded()
+    assert is_zero(input_gradient(model, x, y, "xent").gradient).all()

@@ -1,0 +1,51 @@
+"""The search without gradients: as strong as the optimum where that is known, and blind to saturation."""
+
+import torch
+from torch import nn
+
+from lmsweep.attacks import PGD, RandomSearch, attack_curve, random_search
+from lmsweep.attacks.losses import logit_margin
+from lmsweep.attacks.square_search import share_of_pixels
+from tests.attacks.conftest import Scaled
+
+
+def test_it_comes_near_the_optimum_of_a_linear_network():
+    generator = torch.Generator().manual_seed(0)
+    linear = nn.Linear(36, 2)
+    with torch.no_grad():
+        linear.weight.copy_(torch.randn(2, 36, generator=generator))
+        linear.bias.copy_(torch.tensor([60.0, 0.0]))  # no example crosses, so that the search goes on
+    model = nn.Sequential(nn.Flatten(), linear)
+    x = torch.full((8, 1, 6, 6), 0.5)
+    y = torch.zeros(8, dtype=torch.long)
+    found = random_search(model, x, y, epsilon=0.1, queries=600)
+    gain = logit_margin(model(found), y) - logit_margin(model(x), y)
+    best = 0.1 * (linear.weight[1] - linear.weight[0]).abs().sum()
+    assert (gain > 0.9 * best).all()
+    assert (gain <= best + 1e-4).all()
+
+
+def test_it_is_about_as_strong_as_pgd_on_small_images(net, test_set):
+    data = [(test_set[0][:100], test_set[1][:100])]
+    search = attack_curve(net, data, RandomSearch((0.1, 0.2), 300)).accuracy
+    pgd = attack_curve(net, data, PGD((0.1, 0.2), 30, restarts=2)).accuracy
+    for found, reference in zip(search, pgd, strict=True):
+        assert abs(found - reference) <= 0.06
+
+
+def test_saturated_logits_do_not_matter_to_it(net, test_set):
+    data = [(test_set[0][:100], test_set[1][:100])]
+    plain = attack_curve(net, data, RandomSearch((0.1,), 100))
+    saturated = attack_curve(Scaled(net, 2.0**14), data, RandomSearch((0.1,), 100))
+    assert torch.equal(plain.correct, saturated.correct)
+
+
+def test_a_seed_repeats_it_and_the_squares_shrink(net, test_set):
+    x, y = test_set[0][:20], test_set[1][:20]
+    one = random_search(net, x, y, epsilon=0.1, queries=20, seed=1)
+    assert torch.equal(one, random_search(net, x, y, epsilon=0.1, queries=20, seed=1))
+    assert not torch.equal(one, random_search(net, x, y, epsilon=0.1, queries=20, seed=2))
+    shares = [share_of_pixels(q, 100) for q in range(100)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == 0.5
+    assert shares[-1] < 0.01
