@@ -10,6 +10,7 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel
 
 from lmsweep.config import RunConfig, parse
 from lmsweep.errors import ConfigError, UserError
@@ -30,7 +31,7 @@ def main() -> None:
     reported(hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")(_task))
 
 
-def reported(function: Callable[[], Any]) -> None:
+def reported(function: Callable[[], Any], schema: type[BaseModel] = RunConfig) -> None:
     """Call `function`; turn errors meant for the user into one sentence and an exit status."""
     try:
         function()
@@ -41,7 +42,10 @@ def reported(function: Callable[[], Any]) -> None:
     except UserError as error:
         _stop(str(error), 1)
     except (HydraException, OmegaConfBaseException) as error:
-        _stop(hydra_error(RunConfig, error), 2)
+        _stop(hydra_error(schema, error), 2)
+    except OSError as error:
+        # Inside a run it would be that run's failure; here a folder or file of the store cannot be used.
+        _stop(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
 
 
 def _task(config: DictConfig) -> None:

@@ -113,6 +113,31 @@ def test_last_selection_keeps_the_final_weights(lmsweep_command, tmp_path):
     results = read(only_run(tmp_path) / "results.json")
     assert results["selection"] == "last"
     assert results["metrics"]["selected_step"] == results["metrics"]["steps"] == 25
+    last = metric_lines(only_run(tmp_path))[-1]
+    assert last["step"] == 25
+    assert last["val_accuracy"] == pytest.approx(results["metrics"]["val_accuracy"])
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+def test_other_precisions_run_to_the_end(lmsweep_command, tmp_path, precision):
+    done = lmsweep_command(*SHORT, f"trainer.precision={precision}", "trainer.max_steps=10", outputs=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_step_is_recorded(lmsweep_command, tmp_path):
+    done = lmsweep_command(*SHORT, "trainer.max_steps=1", outputs=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = metric_lines(only_run(tmp_path))
+    assert {"train_loss", "val_accuracy"} <= {key for line in lines for key in line}
+    assert {line["step"] for line in lines} == {1}
+
+
+def test_an_output_folder_that_is_a_file_is_named(lmsweep_command, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = lmsweep_command(*SHORT, outputs=tmp_path / "file")
+    assert done.returncode == 1
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert str(tmp_path / "file") in done.stderr
 
 
 @pytest.mark.parametrize("moment", ["early", "late"])
@@ -195,6 +220,9 @@ def test_a_diverged_run_fails_with_that_reason(lmsweep_command, tmp_path):
 BAD_INPUTS = {
     "margin.gamma=0": ("margin.gamma=0", "a number > 0"),
     "margin.gamma=[1,2]": ("gamma has 2 values", "conv1, conv2, fc1, fc2, output"),
+    "margin.gamma=[]": ("margin.gamma=[]", "a number > 0"),
+    "margin.layers=[]": ("margin.layers=[]", "even:N"),
+    "model._target_=builtins.dict": ("model._target_=builtins.dict", "class or function"),
     "margin.norm=0.5": ("margin.norm=0.5", "a number >= 1, or inf"),
     "margin.norm=two": ("margin.norm=two", "a number >= 1, or inf"),
     "data.label_noise=1": ("data.label_noise=1", "[0, 1)"),

@@ -1,12 +1,15 @@
 """Execute one run: claim it, train it, record what happened. Asking again for a finished run is free."""
 
 import traceback
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lmsweep.config import RunConfig
 from lmsweep.errors import UserError
 from lmsweep.sweep.identity import run_id
-from lmsweep.sweep.store import RunFolder, Store
+from lmsweep.sweep.store import RunFolder, Store, beating
+
+Results = dict[str, Any]
 
 
 class RunFailedError(UserError):
@@ -24,17 +27,49 @@ def execute(config: RunConfig) -> tuple[RunFolder, dict[str, Any]]:
     from lmsweep.training.run import prepare_run, run  # imports torch, which a finished run does not need
 
     job = prepare_run(config)
-    folder = store.claim(name, config.to_dict())
-    if folder is None:
-        return execute(config)  # finished by another process in the meantime
+    configs = {name: config.to_dict()}
+    done = perform(store, configs, lambda folders: [run(job, name, folders[0].path)])
+    return store.run(name), done[name]
+
+
+def perform(
+    store: Store, configs: Mapping[str, Mapping[str, Any]], work: Callable[[list[RunFolder]], list[Results]]
+) -> dict[str, Results]:
+    """Claim what is not done yet, let `work` do it all at once, and record the results or the failure.
+
+    `configs` maps ids to configurations; `work` gets the folders that were claimed and returns the results of
+    each. What another process finished in the meantime is read.
+    """
+    claimed = _claim(store, configs)
     try:
-        results = run(job, name, folder.path, folder.beat)
+        with beating(claimed):
+            results = work(claimed) if claimed else []
     except (KeyboardInterrupt, SystemExit):
-        folder.release()
+        for folder in claimed:
+            folder.release()
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
-        folder.fail(reason, traceback.format_exc())
-        raise RunFailedError(f"Run {name} failed: {reason} (details in {folder.error})") from error
-    folder.finish(results)
-    return folder, results
+        for folder in claimed:
+            folder.fail(reason, traceback.format_exc())
+        names = ", ".join(folder.id for folder in claimed)
+        details = claimed[0].error
+        raise RunFailedError(f"{store.noun} {names} failed: {reason} (details in {details})") from error
+    for folder, result in zip(claimed, results, strict=True):
+        folder.finish(result)
+    return {name: store.run(name).read_results() or {} for name in configs}
+
+
+def _claim(store: Store, configs: Mapping[str, Mapping[str, Any]]) -> list[RunFolder]:
+    """Those of `configs` that are not done, all claimed by this process, or none when one cannot be had."""
+    claimed: list[RunFolder] = []
+    try:
+        for name, config in configs.items():
+            folder = store.claim(name, config)
+            if folder is not None:
+                claimed.append(folder)
+    except BaseException:
+        for folder in claimed:
+            folder.release()
+        raise
+    return claimed

@@ -4,8 +4,9 @@ import fcntl
 import json
 import os
 import socket
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,11 @@ STALE_AFTER_SECONDS = 600.0
 
 
 class RunBusyError(UserError):
-    """Another live process is training this run."""
+    """Another live process has this run."""
+
+
+class ClaimLostError(UserError):
+    """This process was silent for so long that another one took its run over."""
 
 
 def write_atomically(path: Path, data: str | bytes) -> None:
@@ -50,12 +55,13 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.checkpoint = path / "checkpoint.ckpt"
         self.error = path / "error.txt"
+        self.attempt: int | None = None  # which claim on the run is ours
 
     def read_status(self) -> dict[str, Any]:
         """The status, or {} when the run was never started."""
         try:
             status: dict[str, Any] = json.loads(self.status.read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         return status
 
@@ -72,29 +78,39 @@ class RunFolder:
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Record the results; only then does the run count as done."""
-        write_atomically(self.results, json.dumps(results, indent=2) + "\n")
-        self.error.unlink(missing_ok=True)
-        self._end("done")
+        with self._ending("done"):
+            write_atomically(self.results, json.dumps(results, indent=2) + "\n")
 
     def fail(self, reason: str, traceback: str) -> None:
         """Record why the run stopped."""
-        write_atomically(self.error, f"{reason}\n\n{traceback}")
-        self._end("failed", reason=reason)
+        with self._ending("failed", reason=reason):
+            write_atomically(self.error, f"{reason}\n\n{traceback}")
 
     def release(self) -> None:
         """Give the run back, to be continued from its last checkpoint."""
-        self._end("pending")
+        with self._ending("pending"):
+            pass
 
-    def _end(self, state: str, **more: str) -> None:
-        status = {**self.read_status(), "state": state, "ended": time.time(), **more}
-        write_atomically(self.status, json.dumps(status, indent=2) + "\n")
+    @contextmanager
+    def _ending(self, state: str, **more: str) -> Iterator[None]:
+        with _locked(self.path.parent):
+            status = self.read_status()
+            if (status.get("state"), status.get("attempt")) != ("running", self.attempt):
+                raise ClaimLostError(
+                    f"{self.path} was taken over by process {status.get('pid')} on {status.get('host')} "
+                    f"after {STALE_AFTER_SECONDS:.0f} s of silence; this process leaves it alone."
+                )
+            yield
+            ended = {**status, "state": state, "ended": time.time(), **more}
+            write_atomically(self.status, json.dumps(ended, indent=2) + "\n")
 
 
 class Store:
-    """All runs below one folder."""
+    """All runs below one folder, or with another `kind` whatever else is kept in the same way."""
 
-    def __init__(self, root: str | Path) -> None:
-        self.root = Path(root) / "runs"
+    def __init__(self, root: str | Path, kind: str = "runs") -> None:
+        self.root = Path(root) / kind
+        self.noun = kind.removesuffix("s").capitalize()
 
     def run(self, run_id: str) -> RunFolder:
         """The folder of a run, whether it exists or not."""
@@ -113,13 +129,13 @@ class Store:
                 f"outputs={self.root.parent} cannot be written ({error.strerror}); "
                 "name another folder with outputs=... or LMSWEEP_OUTPUTS."
             ) from None
-        with self._locked():
+        with _locked(self.root):
             status = folder.read_status()
             if status.get("state") == "done":
                 return None
             if status.get("state") == "running" and _is_alive(status, folder.status):
                 raise RunBusyError(
-                    f"Run {run_id} is being trained by process {status['pid']} on {status['host']}; "
+                    f"{self.noun} {run_id} is in the hands of process {status['pid']} on {status['host']}; "
                     "wait for it, or stop that process and call again."
                 )
             if not folder.config.exists():
@@ -134,14 +150,38 @@ class Store:
                 "pid_started": _process_start(os.getpid()),
             }
             write_atomically(folder.status, json.dumps(status, indent=2) + "\n")
+            folder.attempt = status["attempt"]
+            folder.error.unlink(missing_ok=True)
+            for leftover in folder.path.glob(".*.tmp"):  # of a process that was killed while it wrote
+                leftover.unlink()
         return folder
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        # Held for milliseconds while a claim is decided; the kernel drops it when the process dies.
-        with (self.root / ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    # Held for milliseconds while a claim is decided or given up; the kernel drops it when the process dies.
+    with (root / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def beating(folders: Sequence[RunFolder], every_seconds: float = 20.0) -> Iterator[None]:
+    """Beat for all `folders` from a thread, so that no long step, validation or download looks like death."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(every_seconds):
+            for folder in folders:
+                folder.beat()
+
+    thread = threading.Thread(target=beat, daemon=True, name="heartbeat")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _is_alive(status: Mapping[str, Any], heartbeat: Path) -> bool:

@@ -9,7 +9,14 @@ import time
 import pytest
 
 from lmsweep.errors import UserError
-from lmsweep.sweep.store import STALE_AFTER_SECONDS, RunBusyError, Store, write_atomically
+from lmsweep.sweep.store import (
+    STALE_AFTER_SECONDS,
+    ClaimLostError,
+    RunBusyError,
+    Store,
+    beating,
+    write_atomically,
+)
 
 
 def claim_and_wait(root, results, barrier):
@@ -90,6 +97,41 @@ def test_the_life_of_a_run(tmp_path):
     assert not folder.error.exists()
     assert "reason" not in folder.read_status()
     assert store.claim("abc", {"seed": 3}) is None
+
+
+def test_a_process_that_lost_its_claim_leaves_the_run_alone(tmp_path):
+    store = Store(tmp_path)
+    slow = store.claim("abc", {})
+    edit_status(slow, host="elsewhere")
+    old = time.time() - STALE_AFTER_SECONDS - 1
+    os.utime(slow.status, (old, old))
+    owner = store.claim("abc", {})
+    for end in (slow.release, lambda: slow.fail("late", ""), lambda: slow.finish({"late": True})):
+        with pytest.raises(ClaimLostError, match="taken over"):
+            end()
+    assert not slow.results.exists()
+    assert not slow.error.exists()
+    owner.finish({"late": False})
+    assert owner.read_results() == {"late": False}
+
+
+def test_a_new_claim_clears_what_a_killed_process_left(tmp_path):
+    folder = Store(tmp_path).claim("abc", {})
+    folder.fail("it broke", "")
+    (folder.path / ".results.json.123.tmp").write_text("half")
+    folder = Store(tmp_path).claim("abc", {})
+    assert sorted(p.name for p in folder.path.iterdir()) == ["config.yaml", "status.json"]
+
+
+def test_the_heartbeat_goes_on_while_the_work_is_busy(tmp_path):
+    folder = Store(tmp_path).claim("abc", {})
+    os.utime(folder.status, (0, 0))
+    with beating([folder], every_seconds=0.05):
+        time.sleep(0.5)
+        assert time.time() - folder.status.stat().st_mtime < 5
+    os.utime(folder.status, (0, 0))
+    time.sleep(0.2)
+    assert folder.status.stat().st_mtime == 0
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):

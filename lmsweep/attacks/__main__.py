@@ -1,0 +1,23 @@
+"""`python -m lmsweep.attacks RUN [RUN ...] key=value ...` attacks stored runs; the results are kept."""
+
+from lmsweep.evaluation.attack import evaluate
+from lmsweep.evaluation.command import command
+from lmsweep.evaluation.config import EvaluationConfig
+
+
+def _work(config: EvaluationConfig) -> None:
+    for job, folder, results in evaluate(config):
+        by = "itself" if job.source is None or job.source.id == job.target.id else f"run {job.source.id}"
+        curve = "  ".join(
+            f"{strength:g}: {accuracy:.2%}"
+            for strength, accuracy in zip(results["strengths"], results["accuracy"], strict=True)
+        )
+        print(
+            f"{folder.path}  {results['method']} (run {job.target.id}), {config.attack.kind} from {by}, "
+            f"accuracy by {results['unit']}  {curve}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    command("evaluation", EvaluationConfig, _work)

@@ -1,0 +1,107 @@
+"""`python -m lmsweep.audit RUN [RUN ...]`: is a run's robustness real, or are its gradients masked?"""
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lmsweep.errors import UserError
+from lmsweep.evaluation.command import command
+from lmsweep.evaluation.config import AuditConfig
+from lmsweep.evaluation.jobs import Job, complete
+from lmsweep.evaluation.runs import StoredRun, cross_entropy_source, find_run
+from lmsweep.sweep.execute import Results
+from lmsweep.sweep.store import RunFolder
+
+ROWS = {
+    "fgsm": "FGSM, one step",
+    "ifgsm": "IFGSM, cross-entropy",
+    "ifgsm_margin": "IFGSM, logit margin",
+    "pgd": "PGD with restarts",
+    "search": "search, no gradients",
+    "transfer": "transfer",
+}
+
+
+def audit(config: AuditConfig, run: StoredRun) -> tuple[RunFolder, Results]:
+    """Measure and judge one run, or read what was found before."""
+    job = Job("audit", run, _source(config, run), _options(config))
+    ((folder, results),) = complete(config.outputs, [job], lambda jobs, _: _measure(config, jobs))
+    return folder, results
+
+
+def _options(config: AuditConfig) -> dict[str, Any]:
+    options = config.identity_dict()
+    del options["source"]
+    return options
+
+
+def _source(config: AuditConfig, run: StoredRun) -> StoredRun | None:
+    if config.source == "none":
+        return None
+    if config.source != "xent":
+        return find_run(config.outputs, config.source)
+    try:
+        return cross_entropy_source(config.outputs, run)
+    except UserError:  # the audit says that transfer was not tested, rather than not answering at all
+        return None
+
+
+def _measure(config: AuditConfig, jobs: list[Job]) -> list[Results]:
+    from lmsweep.attacks.masking import Thresholds, judge, measure
+    from lmsweep.evaluation.checkpoints import batches_of, device_of, load_run
+
+    device = device_of(config)
+    results = []
+    for job in jobs:
+        checkpoint = load_run(job.target, device)
+        evidence = measure(
+            checkpoint.network,
+            batches_of(config, checkpoint.data),
+            epsilons=config.epsilons,
+            alpha=config.alpha,
+            pgd_steps=config.pgd_steps,
+            restarts=config.restarts,
+            queries=config.queries,
+            unbounded_alpha=config.unbounded_alpha,
+            seed=config.seed,
+            source=load_run(job.source, device).network if job.source else None,
+        )
+        verdict, reasons = judge(evidence, Thresholds(**config.thresholds.model_dump()))
+        results.append({"verdict": verdict, "reasons": reasons, "evidence": evidence.to_dict()})
+    return results
+
+
+def show(results: Results, folder: RunFolder, console: Console) -> None:
+    """Print the accuracies as a table, then the verdict and its reasons."""
+    evidence = results["evidence"]
+    title = f"{results['method']}, run {results['target']}: accuracy on {evidence['samples']} samples"
+    table = Table("attack", "0", *(f"{epsilon:g}" for epsilon in evidence["epsilons"]), "1", title=title)
+    for key, name in ROWS.items():
+        if evidence[key] is None:
+            table.add_row(name, *["-"] * (len(evidence["epsilons"]) + 2))
+            continue
+        unbounded = f"{evidence['unbounded']:.1%}" if key == "ifgsm" else ""
+        cells = [f"{value:.1%}" for value in evidence[key]]
+        table.add_row(name, f"{evidence['clean']:.1%}", *cells, unbounded)
+    console.print(table)
+    console.print(
+        f"Exactly zero gradients: {evidence['zero_gradients']:.1%} of samples; "
+        f"softmax rounded to 1: {evidence['saturated']:.1%}."
+    )
+    console.print(f"Verdict: [bold]{results['verdict']}[/bold], because")
+    for reason in results["reasons"]:
+        console.print(f"  - {reason}", soft_wrap=True)
+    console.print(f"{folder.results}", soft_wrap=True)
+
+
+def _work(config: AuditConfig) -> None:
+    console = Console(file=sys.stdout, highlight=False)
+    for name in config.runs:
+        folder, results = audit(config, find_run(config.outputs, name))
+        show(results, folder, console)
+
+
+if __name__ == "__main__":
+    command("audit", AuditConfig, _work)

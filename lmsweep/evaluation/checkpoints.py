@@ -1,0 +1,50 @@
+"""From a stored run to its network and its data."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from lmsweep.data import Dataset, EvaluationBatches
+from lmsweep.errors import ConfigError, UserError
+from lmsweep.evaluation.config import StoredRunsConfig
+from lmsweep.evaluation.runs import StoredRun
+from lmsweep.training.build import build_data, build_module
+from lmsweep.training.checkpoint import FINISHED, load_checkpoint
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained network, and the data it was trained and is tested on."""
+
+    run: StoredRun
+    network: nn.Module
+    data: Dataset
+
+
+def load_run(run: StoredRun, device: torch.device) -> Checkpoint:
+    """The selected weights of a finished run, in the network they belong to."""
+    state = load_checkpoint(run.folder.checkpoint)
+    if state is None or FINISHED not in state:
+        raise UserError(f"Run {run.id} has no weights in {run.folder.checkpoint}; train it again.")
+    data = build_data(run.config)
+    module = build_module(run.config, data)
+    module.load_state_dict(state["state_dict"])
+    return Checkpoint(run, module.network.eval().to(device), data)
+
+
+def device_of(config: StoredRunsConfig) -> torch.device:
+    """Where to compute."""
+    torch.set_num_threads(config.threads)
+    if config.accelerator == "gpu" and not torch.cuda.is_available():
+        raise ConfigError("accelerator=gpu needs a GPU that torch can use; use auto or cpu.")
+    gpu = config.accelerator != "cpu" and torch.cuda.is_available()
+    return torch.device("cuda" if gpu else "cpu")
+
+
+def batches_of(config: StoredRunsConfig, data: Dataset) -> EvaluationBatches:
+    """The samples to evaluate on, in the order they are stored in."""
+    split = {"test": data.test, "val": data.val, "train": data.train}[config.split]
+    if config.samples is not None and config.samples < len(split):
+        split = split.select(torch.arange(config.samples))
+    return EvaluationBatches(split, config.batch_size)

@@ -1,0 +1,89 @@
+"""Find runs in the store, and the run whose examples a black-box attack takes. Needs no torch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lmsweep.config import RunConfig, parse
+from lmsweep.errors import ConfigError, UserError
+from lmsweep.sweep.store import RunFolder, Store
+
+# A cell is what a comparison of methods holds fixed: everything else that counts for a run's identity.
+NOT_IN_CELL = ("seed", "method", "margin", "adversarial")
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A finished run and the configuration it was trained with."""
+
+    folder: RunFolder
+    config: RunConfig
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.folder.id
+
+
+def find_run(outputs: str, name: str) -> StoredRun:
+    """The finished run with this id, the only one whose id begins so, or the one in this folder."""
+    path = Path(name)
+    if (path / "config.yaml").is_file():
+        return _read(RunFolder(path.resolve()))
+    root = Store(outputs).root
+    found = sorted(folder for folder in root.glob("*") if folder.is_dir() and folder.name.startswith(name))
+    exact = [folder for folder in found if folder.name == name]
+    if len(exact or found) == 1:
+        return _read(RunFolder((exact or found)[0]))
+    if found:
+        ids = ", ".join(folder.name for folder in found[:5])
+        raise UserError(f"{name} is the beginning of {len(found)} runs ({ids}, ...); write more of its id.")
+    raise UserError(f"There is no run {name} in {root}; name an id from there, or set outputs=...")
+
+
+def cell(config: RunConfig) -> dict[str, Any]:
+    """What runs of the same cell share."""
+    return {key: value for key, value in config.identity_dict().items() if key not in NOT_IN_CELL}
+
+
+def cross_entropy_source(outputs: str, target: StoredRun) -> StoredRun:
+    """The cross-entropy run of the target's cell with the next other seed, as the paper's attacker."""
+    wanted, seed = cell(target.config), target.config.seed
+    rivals = {
+        run.config.seed: run
+        for run in _finished_cross_entropy(outputs)
+        if run.config.seed != seed and cell(run.config) == wanted
+    }
+    if not rivals:
+        raise UserError(
+            f"Run {target.id} has no cross-entropy run of the same cell with another seed in {outputs}; "
+            f"train one with its keys, method=xent and seed={seed + 1}, or name a run with source=RUN."
+        )
+    return rivals[min(rivals, key=lambda other: (other < seed, other))]
+
+
+def _finished_cross_entropy(outputs: str) -> Iterator[StoredRun]:
+    for path in sorted(Store(outputs).root.glob("*/results.json")):
+        folder = RunFolder(path.parent)
+        # The results name the method, and are read much faster than a configuration is checked.
+        if (folder.read_results() or {}).get("method") != "xent":
+            continue
+        try:
+            yield _read(folder)
+        except UserError:
+            continue  # made when there were other keys, so no other run is of its cell
+
+
+def _read(folder: RunFolder) -> StoredRun:
+    state = folder.read_status().get("state")
+    if state != "done":
+        raise UserError(f"Run {folder.id} is not finished (it is {state}); train it first.")
+    try:
+        return StoredRun(folder, parse(yaml.safe_load(folder.config.read_text())))
+    except ConfigError as error:
+        raise UserError(
+            f"Run {folder.id} was made by another version of lmsweep ({error}); train it again."
+        ) from None
