@@ -134,12 +134,13 @@ class RichProgress(pl.Callback):
         note = f"validation {float(trainer.callback_metrics['val_accuracy']):.1%}"
         if self.progress is not None:
             self.progress.update(self.task, completed=trainer.global_step, note=note)
-        elif trainer.is_global_zero:
+        elif trainer.is_global_zero and not self.console.is_terminal:
             self.console.print(f"{self.label}: step {trainer.global_step}/{trainer.max_steps}, {note}")
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Close the bar."""
         if self.progress is not None:
+            self.progress.update(self.task, completed=trainer.global_step)
             self.progress.stop()
             self.progress = None
 
