@@ -240,6 +240,8 @@ BAD_INPUTS = {
     "model._target_=no.such": ("model._target_=no.such", "No module"),
     "trainer.max_steps=1.5": ("trainer.max_steps=1.5", "a whole number >= 1"),
     "trainer.selection=middle": ("trainer.selection=middle", "best or last"),
+    "model.pool=[8,8]": ("model.pool=[8, 8]", "leaves nothing of images of 8x8"),
+    "data.source._target_=lmsweep.data.digits.np": ("lmsweep.data.digits.np", "class or function"),
     "optimizer.momentum=-1": ("optimizer.momentum=-1", "momentum"),
     "outputs=/proc/nowhere": ("outputs=/proc/nowhere", "LMSWEEP_OUTPUTS"),
     "seed=[": ("seed=[", "key=value"),

@@ -25,6 +25,11 @@ def load(
     The published validation set (`val`) is the test set, as in the paper; `validation_size` images of `train`
     are held out to choose weights by, so that the choice never sees a test image.
     """
+    for name, pair in (("area", area or [1, 1]), ("ratio", ratio)):
+        if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
+            raise ValueError(f"{name} must be two numbers > 0, the smaller one first")
+    if size < 1 or (area and area[1] > 1):
+        raise ValueError("size must be at least 1, and area at most the whole image, 1")
     place = Path(root) / folder
     cropping = Cropping(size, (area[0], area[1]) if area else None, (ratio[0], ratio[1]))
     train, test = _listing(place / "train"), _listing(place / "val")

@@ -22,6 +22,8 @@ def prepare(
     Validation labels are flipped like training labels unless `noisy_validation` is false: whoever has noisy
     labels has no clean ones to choose weights by. Test labels are never flipped.
     """
+    if source.num_classes < 2:
+        raise ValueError(f"a data set of {source.num_classes} class has nothing to tell apart")
     order = _permutation(len(source.pool), derive_seed(seed, "split"))
     held_out, rest = order[: source.validation_size], order[source.validation_size :]
     # Fractions are prefixes of one order, so that a smaller set lies inside every larger one.

@@ -41,6 +41,8 @@ class ConvNet(nn.Module):
             after = scaled(count, width)
             self.add_module(f"conv{number}", self._convolution(before, after, kernel_size, size, dropout))
             before, height, breadth = after, height // size, breadth // size
+        if not height * breadth:
+            raise ValueError(f"pool={list(pool)} leaves nothing of images of {input_shape[1]}x{input_shape[2]}")
         before = before * height * breadth
         for number, count in enumerate(dense, 1):
             after = scaled(count, width)

@@ -1,13 +1,14 @@
 """Execute one run: claim it, train it, record what happened. Asking again for a finished run is free."""
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from lmsweep.config import RunConfig
 from lmsweep.errors import UserError
 from lmsweep.sweep.identity import run_id
-from lmsweep.sweep.store import RunFolder, Store, beating
+from lmsweep.sweep.store import ClaimLostError, RunFolder, Store, beating
 
 Results = dict[str, Any]
 
@@ -28,7 +29,7 @@ def execute(config: RunConfig) -> tuple[RunFolder, dict[str, Any]]:
 
     job = prepare_run(config)
     configs = {name: config.to_dict()}
-    done = perform(store, configs, lambda folders: [run(job, name, folders[0].path)])
+    done = perform(store, configs, lambda folders: [run(job, name, folders[0].path, folders[0].check_claim)])
     return store.run(name), done[name]
 
 
@@ -45,19 +46,30 @@ def perform(
         with beating(claimed):
             results = work(claimed) if claimed else []
     except (KeyboardInterrupt, SystemExit):
-        for folder in claimed:
-            folder.release()
+        _end(folder.release for folder in claimed)
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
-        for folder in claimed:
-            folder.fail(reason, traceback.format_exc())
+        details = traceback.format_exc()
+        _end(partial(folder.fail, reason, details) for folder in claimed)
         names = ", ".join(folder.id for folder in claimed)
-        details = claimed[0].error
-        raise RunFailedError(f"{store.noun} {names} failed: {reason} (details in {details})") from error
-    for folder, result in zip(claimed, results, strict=True):
-        folder.finish(result)
+        place = claimed[0].error
+        raise RunFailedError(f"{store.noun} {names} failed: {reason} (details in {place})") from error
+    lost = _end(partial(folder.finish, result) for folder, result in zip(claimed, results, strict=True))
+    if lost:
+        raise lost[0]
     return {name: store.run(name).read_results() or {} for name in configs}
+
+
+def _end(endings: Iterable[Callable[[], None]]) -> list[ClaimLostError]:
+    """Call each; a claim that was lost keeps no other from being ended, and hides no other error."""
+    lost = []
+    for ending in endings:
+        try:
+            ending()
+        except ClaimLostError as error:
+            lost.append(error)
+    return lost
 
 
 def _claim(store: Store, configs: Mapping[str, Mapping[str, Any]]) -> list[RunFolder]:
@@ -69,7 +81,6 @@ def _claim(store: Store, configs: Mapping[str, Mapping[str, Any]]) -> list[RunFo
             if folder is not None:
                 claimed.append(folder)
     except BaseException:
-        for folder in claimed:
-            folder.release()
+        _end(folder.release for folder in claimed)
         raise
     return claimed

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,10 @@ class RunFolder:
             status: dict[str, Any] = json.loads(self.status.read_text())
         except (FileNotFoundError, NotADirectoryError):
             return {}
+        except json.JSONDecodeError as error:
+            raise UserError(
+                f"{self.status} is damaged ({error}); delete {self.path} to start again."
+            ) from None
         return status
 
     def read_results(self) -> dict[str, Any] | None:
@@ -74,7 +78,18 @@ class RunFolder:
 
     def beat(self) -> None:
         """Tell other hosts that this run is alive: the heartbeat is the status file's time of change."""
+        self.check_claim()
         os.utime(self.status)
+
+    def check_claim(self) -> dict[str, Any]:
+        """Return the status; ClaimLostError unless this process still has the run."""
+        status = self.read_status()
+        if (status.get("state"), status.get("attempt")) != ("running", self.attempt):
+            raise ClaimLostError(
+                f"{self.path} was taken over by process {status.get('pid')} on {status.get('host')} "
+                f"after {STALE_AFTER_SECONDS:.0f} s of silence; this process leaves it alone."
+            )
+        return status
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Record the results; only then does the run count as done."""
@@ -94,12 +109,7 @@ class RunFolder:
     @contextmanager
     def _ending(self, state: str, **more: str) -> Iterator[None]:
         with _locked(self.path.parent):
-            status = self.read_status()
-            if (status.get("state"), status.get("attempt")) != ("running", self.attempt):
-                raise ClaimLostError(
-                    f"{self.path} was taken over by process {status.get('pid')} on {status.get('host')} "
-                    f"after {STALE_AFTER_SECONDS:.0f} s of silence; this process leaves it alone."
-                )
+            status = self.check_claim()
             yield
             ended = {**status, "state": state, "ended": time.time(), **more}
             write_atomically(self.status, json.dumps(ended, indent=2) + "\n")
@@ -173,7 +183,10 @@ def beating(folders: Sequence[RunFolder], every_seconds: float = 20.0) -> Iterat
     def beat() -> None:
         while not stop.wait(every_seconds):
             for folder in folders:
-                folder.beat()
+                # A folder that is lost or cannot be reached now must not silence the others, nor this one's
+                # next beat; whether the claim still holds is asked again when the work ends.
+                with suppress(OSError, ClaimLostError):
+                    folder.beat()
 
     thread = threading.Thread(target=beat, daemon=True, name="heartbeat")
     thread.start()

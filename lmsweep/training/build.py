@@ -31,13 +31,16 @@ def build_data(config: RunConfig) -> Dataset:
         augment.check(source.pool.input_shape)
     except ValueError as error:
         raise ConfigError(f"data.augment does not fit data={data.name}: {error}.") from None
-    prepared = prepare(
-        source,
-        seed=config.seed,
-        fraction=data.fraction,
-        label_noise=data.label_noise,
-        noisy_validation=data.noisy_validation,
-    )
+    try:
+        prepared = prepare(
+            source,
+            seed=config.seed,
+            fraction=data.fraction,
+            label_noise=data.label_noise,
+            noisy_validation=data.noisy_validation,
+        )
+    except ValueError as error:
+        raise ConfigError(f"data={data.name} cannot be used: {error}.") from None
     return dataclasses.replace(prepared, augment=augment)
 
 
@@ -52,6 +55,7 @@ def build_module(config: RunConfig, data: Dataset) -> Classifier:
     network = _call("model", config.model, named, num_classes=data.num_classes)
     if not isinstance(network, nn.Module):
         raise ConfigError(f"model._target_={config.model.target} gave no torch.nn.Module")
+    _try_out(network, config, data)
     optimizer = config.optimizer
     factory = functools.partial(_call, "optimizer", optimizer, lr=optimizer.lr)
     module = Classifier(
@@ -64,6 +68,22 @@ def build_module(config: RunConfig, data: Dataset) -> Classifier:
     )
     module.configure_optimizers()  # a bad argument is found now rather than after the claim
     return module
+
+
+def _try_out(network: nn.Module, config: RunConfig, data: Dataset) -> None:
+    """One forward pass of two black images: what does not fit together shows before any work is done."""
+    fit = f"model={config.model.name} does not fit data={config.data.name} of shape {data.input_shape}"
+    training = network.training
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            logits = network.eval()(torch.zeros(2, *data.input_shape))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise ConfigError(f"{fit}: {' '.join(str(error).split())}.") from error
+    finally:
+        network.train(training)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (2, data.num_classes):
+        got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise ConfigError(f"{fit}: for 2 images it gave {got}, and not logits (2, {data.num_classes}).")
 
 
 def build_margin(config: RunConfig, module: Classifier) -> MarginLoss | None:

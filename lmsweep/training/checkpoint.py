@@ -1,6 +1,7 @@
 """One checkpoint file per run: while it trains, all that is needed to go on; then, the chosen weights."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ def _replace(path: Path, temporary: Path) -> None:
 class RunCheckpoint(pl.Callback):
     """After each validation: remember the best weights, then save everything in one atomic step."""
 
-    def __init__(self, path: Path, val_size: int) -> None:
+    def __init__(self, path: Path, val_size: int, check_claim: Callable[[], object] = lambda: None) -> None:
         self.path = path
+        self.check_claim = check_claim
         self.val_size = val_size
         self.seen_step = 0
         self.best_correct = -1
@@ -48,6 +50,7 @@ class RunCheckpoint(pl.Callback):
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         trainer.save_checkpoint(temporary)
         if trainer.is_global_zero:
+            self.check_claim()
             _replace(self.path, temporary)
 
     def consider(self, module: pl.LightningModule, correct: int, step: int) -> None:

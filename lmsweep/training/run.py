@@ -4,6 +4,7 @@ import logging
 import math
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,13 @@ def prepare_run(config: RunConfig) -> Job:
     return Job(config, data, module, build_margin(config, module))
 
 
-def run(job: Job, run_id: str, folder: Path) -> dict[str, Any]:
-    """Train (or go on training) in `folder` and return the results."""
+def run(
+    job: Job, run_id: str, folder: Path, check_claim: Callable[[], object] = lambda: None
+) -> dict[str, Any]:
+    """Train (or go on training) in `folder` and return the results.
+
+    `check_claim` is called before a checkpoint is replaced, and raises when another process has the run.
+    """
     started = time.time()
     checkpoint_path = folder / "checkpoint.ckpt"
     checkpoint = load_checkpoint(checkpoint_path)
@@ -62,7 +68,8 @@ def run(job: Job, run_id: str, folder: Path) -> dict[str, Any]:
         # Stopped between the end of training and the record of its results.
         chosen = checkpoint[FINISHED]
     else:
-        chosen = _train(job, run_id, folder, checkpoint)
+        chosen = _train(job, run_id, folder, checkpoint, check_claim)
+        check_claim()
         save_finished(checkpoint_path, job.module, chosen)
         checkpoint = {"state_dict": job.module.state_dict()}
     job.module.load_state_dict(checkpoint["state_dict"])
@@ -82,10 +89,16 @@ def run(job: Job, run_id: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _train(job: Job, run_id: str, folder: Path, checkpoint: dict[str, Any] | None) -> dict[str, Any]:
+def _train(
+    job: Job,
+    run_id: str,
+    folder: Path,
+    checkpoint: dict[str, Any] | None,
+    check_claim: Callable[[], object],
+) -> dict[str, Any]:
     config, data, module = job.config, job.data, job.module
     step = checkpoint["global_step"] if checkpoint else 0
-    keeper = RunCheckpoint(folder / "checkpoint.ckpt", len(data.val))
+    keeper = RunCheckpoint(folder / "checkpoint.ckpt", len(data.val), check_claim)
     log_every = config.trainer.log_every
     adversarial = build_adversarial(config)
     callbacks = [

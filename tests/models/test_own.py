@@ -98,10 +98,9 @@ def test_factories_that_pass_their_arguments_on_get_the_number_of_classes():
     data = Dataset(split, split, split, num_classes=7)
     module = build_module(config("model=own", "model._target_=torchvision.models.resnet18"), data)
     assert module.eval()(split.x).shape == (4, 7)
-    given = build_module(
-        config("model=own", "model._target_=torchvision.models.resnet18", "+model.num_classes=9"), data
-    )
-    assert given.eval()(split.x).shape == (4, 9)
+    other = config("model=own", "model._target_=torchvision.models.resnet18", "+model.num_classes=9")
+    with pytest.raises(ConfigError, match=r"it gave \(2, 9\), and not logits \(2, 7\)"):
+        build_module(other, data)
 
 
 def test_what_is_no_network_is_refused(own):

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from lmsweep.errors import UserError
+from lmsweep.sweep.execute import RunFailedError, perform
 from lmsweep.sweep.store import (
     STALE_AFTER_SECONDS,
     ClaimLostError,
@@ -113,6 +114,43 @@ def test_a_process_that_lost_its_claim_leaves_the_run_alone(tmp_path):
     assert not slow.error.exists()
     owner.finish({"late": False})
     assert owner.read_results() == {"late": False}
+
+
+def test_a_lost_claim_keeps_no_other_result_from_being_recorded(tmp_path):
+    store = Store(tmp_path)
+
+    def work(folders):
+        edit_status(folders[0], attempt=7)
+        return [{"n": 0}, {"n": 1}]
+
+    with pytest.raises(ClaimLostError):
+        perform(store, {"a": {}, "b": {}}, work)
+    assert store.run("b").read_results() == {"n": 1}
+
+    def fail(folders):
+        edit_status(folders[0], attempt=7)
+        raise ArithmeticError("the real reason")
+
+    with pytest.raises(RunFailedError, match="the real reason"):
+        perform(store, {"c": {}, "d": {}}, fail)
+    assert store.run("d").read_status()["state"] == "failed"
+
+
+def test_a_folder_that_vanishes_does_not_silence_the_others(tmp_path):
+    store = Store(tmp_path)
+    gone, alive = store.claim("gone", {}), store.claim("alive", {})
+    gone.status.unlink()
+    os.utime(alive.status, (0, 0))
+    with beating([gone, alive], every_seconds=0.05):
+        time.sleep(0.5)
+    assert alive.status.stat().st_mtime > 0
+
+
+def test_a_damaged_status_is_named(tmp_path):
+    folder = Store(tmp_path).claim("abc", {})
+    folder.status.write_text("{")
+    with pytest.raises(UserError, match=r"status\.json is damaged"):
+        folder.read_status()
 
 
 def test_a_new_claim_clears_what_a_killed_process_left(tmp_path):
