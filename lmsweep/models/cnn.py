@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
+from lmsweep.models.chain import Chain
 from lmsweep.models.standardise import Standardise
 
 
-class ConvNet(nn.Module):
+class ConvNet(Chain):
     """Convolutions with ReLU and max-pooling, then dense layers with ReLU and dropout.
 
     With 5x5 convolutions of 32 and 64 and two dense layers of 512 it is the paper's MNIST network. Each
@@ -42,7 +43,9 @@ class ConvNet(nn.Module):
             self.add_module(f"conv{number}", self._convolution(before, after, kernel_size, size, dropout))
             before, height, breadth = after, height // size, breadth // size
         if not height * breadth:
-            raise ValueError(f"pool={list(pool)} leaves nothing of images of {input_shape[1]}x{input_shape[2]}")
+            raise ValueError(
+                f"pool={list(pool)} leaves nothing of images of {input_shape[1]}x{input_shape[2]}"
+            )
         before = before * height * breadth
         for number, count in enumerate(dense, 1):
             after = scaled(count, width)
@@ -63,14 +66,6 @@ class ConvNet(nn.Module):
 
     def _dense(self, before: int, after: int, dropout: float) -> nn.Sequential:
         return nn.Sequential(nn.Flatten(), nn.Linear(before, after), nn.ReLU(), nn.Dropout(dropout))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits of a batch of images."""
-        x = self.standardise(x)
-        for name in self.layer_names:
-            x = self.get_submodule(name)(x)
-        logits: Tensor = self.out(x.flatten(1))
-        return logits
 
 
 class ReleasedConvNet(ConvNet):

@@ -4,12 +4,13 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from torch import Tensor, nn
+from torch import nn
 
+from lmsweep.models.chain import Chain
 from lmsweep.models.standardise import Standardise
 
 
-class MLP(nn.Module):
+class MLP(Chain):
     """Dense layers with ReLU and a linear output; three hidden ones make the 4-layer network of Fig. 1.
 
     Each hidden layer `fc1`, `fc2`, ... is one child with its activation inside.
@@ -33,14 +34,6 @@ class MLP(nn.Module):
             layer = nn.Sequential(nn.Flatten(), nn.Linear(before, after), nn.ReLU(), nn.Dropout(dropout))
             self.add_module(name, layer)
         self.out = nn.Linear(sizes[-1], num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits of a batch."""
-        x = self.standardise(x)
-        for name in self.layer_names:
-            x = self.get_submodule(name)(x)
-        logits: Tensor = self.out(x.flatten(1))
-        return logits
 
 
 class Linear(MLP):
