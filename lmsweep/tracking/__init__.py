@@ -13,6 +13,7 @@ def trackers(config: RunConfig, run_id: str, folder: Path) -> "list[Logger]":
     """The loggers that mirror a run; none by default."""
     if config.tracking.name == "none":
         return []
+    import wandb
     from pytorch_lightning.loggers import WandbLogger
 
     return [
@@ -23,5 +24,6 @@ def trackers(config: RunConfig, run_id: str, folder: Path) -> "list[Logger]":
             save_dir=folder,
             offline=config.tracking.mode == "offline",
             config=config.to_dict(),
+            settings=wandb.Settings(silent=True),  # the last line on the terminal is the run's result
         )
     ]
