@@ -6,11 +6,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from lmsweep.errors import UserError
+from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.command import command
 from lmsweep.evaluation.config import AuditConfig
 from lmsweep.evaluation.jobs import Job, complete
-from lmsweep.evaluation.runs import StoredRun, cross_entropy_source, find_run
+from lmsweep.evaluation.runs import StoredRun, check_transfer, cross_entropy_source, find_run
 from lmsweep.sweep.execute import Results
 from lmsweep.sweep.store import RunFolder
 
@@ -25,15 +25,19 @@ ROWS = {
 
 
 def audit(config: AuditConfig, run: StoredRun) -> tuple[RunFolder, Results]:
-    """Measure and judge one run, or read what was found before."""
+    """Measure one run, or read what was measured before, and judge it by the thresholds of this request."""
+    from lmsweep.attacks.masking import Evidence, Thresholds, judge
+
     job = Job("audit", run, _source(config, run), _options(config))
     ((folder, results),) = complete(config.outputs, [job], lambda jobs, _: _measure(config, jobs))
-    return folder, results
+    evidence, thresholds = Evidence(**results["evidence"]), Thresholds(**config.thresholds.model_dump())
+    verdict, reasons = judge(evidence, thresholds)
+    return folder, {**results, "verdict": verdict, "reasons": reasons}
 
 
 def _options(config: AuditConfig) -> dict[str, Any]:
     options = config.identity_dict()
-    del options["source"]
+    del options["source"], options["thresholds"]  # thresholds judge the evidence; the store keeps that only
     return options
 
 
@@ -41,21 +45,29 @@ def _source(config: AuditConfig, run: StoredRun) -> StoredRun | None:
     if config.source == "none":
         return None
     if config.source != "xent":
-        return find_run(config.outputs, config.source)
+        source = find_run(config.outputs, config.source)
+        if source.id == run.id:
+            raise ConfigError(
+                f"source={config.source} is the audited run itself: it must be another run, xent or none."
+            )
+        check_transfer(source, run, config.split)
+        return source
     try:
-        return cross_entropy_source(config.outputs, run)
+        source = cross_entropy_source(config.outputs, run)
+        check_transfer(source, run, config.split)
+        return source
     except UserError:  # the audit says that transfer was not tested, rather than not answering at all
         return None
 
 
 def _measure(config: AuditConfig, jobs: list[Job]) -> list[Results]:
-    from lmsweep.attacks.masking import Thresholds, judge, measure
+    from lmsweep.attacks.masking import measure
     from lmsweep.evaluation.checkpoints import batches_of, device_of, load_run
 
     device = device_of(config)
     results = []
     for job in jobs:
-        checkpoint = load_run(job.target, device)
+        checkpoint = load_run(job.target, config.root, device)
         evidence = measure(
             checkpoint.network,
             batches_of(config, checkpoint.data),
@@ -66,10 +78,9 @@ def _measure(config: AuditConfig, jobs: list[Job]) -> list[Results]:
             queries=config.queries,
             unbounded_alpha=config.unbounded_alpha,
             seed=config.seed,
-            source=load_run(job.source, device).network if job.source else None,
+            source=load_run(job.source, config.root, device).network if job.source else None,
         )
-        verdict, reasons = judge(evidence, Thresholds(**config.thresholds.model_dump()))
-        results.append({"verdict": verdict, "reasons": reasons, "evidence": evidence.to_dict()})
+        results.append({"evidence": evidence.to_dict()})
     return results
 
 

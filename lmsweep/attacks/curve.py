@@ -48,7 +48,9 @@ def attack_curve(
 
     With `early_stop` a sample counts as fooled, and is left alone, as soon as any point on the attack's way
     fools the network, the clean image included. Without it the attack's last point decides, as in the paper
-    and in `transfer_curves`; that accuracy can only be higher, and need not fall with the strength.
+    and in `transfer_curves`; untargeted, that accuracy can only be higher. Either can rise with the strength;
+    it cannot where a larger epsilon's way begins with the whole of a smaller one's, which takes early stop,
+    untargeted IFGSM with the least number of steps, and epsilons that are multiples of alpha.
     """
     (curve,) = _curves(model, {"self": model}, batches, attack, seed, early_stop).values()
     return curve

@@ -41,7 +41,7 @@ def _measure(config: DistancesConfig, jobs: list[Job], folders: list[RunFolder])
     device = device_of(config)
     results = []
     for job, folder in zip(jobs, folders, strict=True):
-        checkpoint = load_run(job.target, device)
+        checkpoint = load_run(job.target, config.root, device)
         batches = batches_of(config, checkpoint.data)
         agreements = [
             compare_distances(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from lmsweep.attacks.fast_gradient import fgsm_direction, iterations
 from lmsweep.attacks.gaussian import standard_noise
 from lmsweep.attacks.gradient import per_sample
+from lmsweep.attacks.iterated_snr import ifgsm_at_snr
 from lmsweep.attacks.losses import AttackLoss
 from lmsweep.attacks.projected_gradient import pgd_examples
 from lmsweep.attacks.protocol import Clean, Target
@@ -81,8 +82,18 @@ class IFGSM:
 
         settled = clean.settled(labels, targeted, early_stop)
         if self.unit == "snr":
-            for target in self.strengths:
-                yield self._at_snr(model, clean, labels, targeted, target)
+            for budget in self.strengths:
+                yield ifgsm_at_snr(
+                    model,
+                    clean.x,
+                    labels,
+                    budget=budget,
+                    alpha=self.alpha,
+                    steps=self.steps,
+                    loss=self.loss,
+                    targeted=targeted,
+                    clip_pixels=self.clip_pixels,
+                )
         elif self.steps is None:
             stops = [Stop(epsilon, iterations(epsilon, self.alpha)) for epsilon in sorted(self.strengths)]
             found = dict(zip(sorted(self.strengths), walk(stops, self.alpha, settled), strict=True))
@@ -91,33 +102,6 @@ class IFGSM:
             for epsilon in self.strengths:
                 steps = iterations(epsilon, self.alpha, self.steps) if epsilon > 0 else 0
                 yield from walk([Stop(epsilon, steps)], self.alpha, settled)
-
-    def _at_snr(
-        self, model: nn.Module, clean: Clean, labels: Tensor, targeted: bool, target: float
-    ) -> Examples:
-        """Walk inside the ball that FGSM needs for the budget, then stretch what was found to the budget.
-
-        Each sample has an epsilon of its own and takes steps of epsilon / k, none longer than alpha.
-        """
-        x = clean.x
-        direction = fgsm_direction(model, x, labels, loss=self.loss, targeted=targeted)
-        sizes = scale_to_snr(x, direction.sign, target, clip_pixels=self.clip_pixels)
-        steps = max(1, iterations(float(sizes.max()), self.alpha, self.steps))
-        epsilon = per_sample(sizes, x)
-        (found,) = trajectory(
-            model,
-            x,
-            labels,
-            [Stop(epsilon, steps)],
-            alpha=epsilon / steps,
-            loss=self.loss,
-            targeted=targeted,
-            clip_pixels=self.clip_pixels,
-        )
-        change = found.x - x
-        factor = per_sample(scale_to_snr(x, change, target, clip_pixels=self.clip_pixels), x)
-        moved = x + factor * change
-        return found._replace(x=moved.clamp(0.0, 1.0) if self.clip_pixels else moved)
 
 
 @dataclass(frozen=True)
@@ -177,6 +161,7 @@ class RandomSearch:
                 targeted=targeted,
                 clip_pixels=self.clip_pixels,
                 settled=clean.settled(labels, targeted, early_stop),
+                early_stop=early_stop,
             )
 
 

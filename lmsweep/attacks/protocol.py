@@ -21,8 +21,11 @@ class Clean:
     logits: Tensor
 
     def aim(self, target: Target) -> tuple[Tensor, bool]:
-        """The labels to climb away from, or with a target (the least likely class) those to go down to."""
-        return (self.y, False) if target == "none" else (self.logits.argmin(1), True)
+        """The labels to climb away from, or with a target (the least likely wrong class) those to go to."""
+        if target == "none":
+            return self.y, False
+        # The true class can be the least likely one; going there would help the network.
+        return self.logits.scatter(1, self.y.unsqueeze(1), torch.inf).argmin(1), True
 
     def settled(self, labels: Tensor, targeted: bool, early_stop: bool) -> Tensor:
         """With early stop, samples that are fooled by the clean image need no attack."""

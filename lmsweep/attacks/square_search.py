@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lmsweep.attacks.gradient import frozen, per_sample
 from lmsweep.attacks.losses import logit_margin
-from lmsweep.attacks.trajectory import Examples, project, unsettled
+from lmsweep.attacks.trajectory import Examples, fooled, project, unsettled
 from lmsweep.seeds import derive_seed
 
 # The share of pixels that a proposal repaints at the start; it is halved at each of these shares of the
@@ -33,7 +33,7 @@ def random_search(
     """Return the example with the largest logit margin that `queries` random proposals found.
 
     The attack begins with stripes of +-epsilon; a proposal repaints one rectangle per sample with +-epsilon,
-    one sign per channel, and stays when it comes nearer to what is wanted. A sample stops when it fools the
+    one sign per channel, and stays when it comes nearer to what is wanted, also after it fools the
     network. The other arguments are those of `fgsm`.
     """
     with frozen(model):
@@ -61,8 +61,12 @@ def search_examples(
     targeted: bool,
     clip_pixels: bool,
     settled: Tensor | None = None,
+    early_stop: bool = False,
 ) -> Examples:
-    """What `random_search` does, with the predictions it has seen. Call it inside `frozen`."""
+    """What `random_search` does; `settled` and `early_stop` are those of `trajectory`.
+
+    Examples that are for another network must not stop early. Call it inside `frozen`.
+    """
     known = unsettled(x).settled if settled is None else settled.clone()
     if epsilon == 0 or queries < 1:
         return Examples(x, known)
@@ -70,7 +74,8 @@ def search_examples(
     flat_shape = x.shape
     images = x.reshape(len(x), *_as_image(x.shape[1:]))
     best = images.clone()
-    best_margin = torch.full((len(x),), -torch.inf, device=x.device)
+    # float64 holds the logits of every network exactly.
+    best_margin = torch.full((len(x),), -torch.inf, device=x.device, dtype=torch.float64)
     for query in range(queries):
         # Drawn for the whole batch whatever is left of it, so that a sample's luck depends on no other.
         painted, signs = _proposal(images, query, queries, generator)
@@ -81,13 +86,14 @@ def search_examples(
         candidate = torch.where(painted[alive], paint, best[alive])
         candidate = project(candidate, images[alive], epsilon, clip_pixels)
         logits = model(candidate.reshape(len(alive), *flat_shape[1:]))
-        margin = logit_margin(logits, labels[alive])
+        margin = logit_margin(logits, labels[alive]).double()
         margin = -margin if targeted else margin
         better = margin > best_margin[alive]
         best[alive] = torch.where(per_sample(better, candidate), candidate, best[alive])
         best_margin[alive] = torch.where(better, margin, best_margin[alive])
-        done = better & ((logits.argmax(1) == labels[alive]) == targeted)
-        known[alive[done]] = logits.argmax(1)[done]
+        if early_stop:
+            done = better & fooled(logits, labels[alive], targeted)
+            known[alive[done]] = logits.argmax(1)[done]
     return Examples(best.reshape(flat_shape), known)
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from lmsweep.errors import ConfigError, UserError
+from lmsweep.errors import ConfigError
 from lmsweep.evaluation.config import AttackConfig, EvaluationConfig
 from lmsweep.evaluation.jobs import Job, complete
-from lmsweep.evaluation.runs import StoredRun, cross_entropy_source, find_run
+from lmsweep.evaluation.runs import StoredRun, check_transfer, cross_entropy_source, find_run
 from lmsweep.sweep.execute import Results
 from lmsweep.sweep.store import RunFolder
 
@@ -56,16 +56,10 @@ def _jobs(config: EvaluationConfig) -> list[Job]:
         raise ConfigError(
             f"source={config.source} is not allowed with attack.kind=gaussian: it must be self."
         )
-    if config.split != "test":
-        raise ConfigError(
-            f"split={config.split} is not allowed with source={config.source}: it must be test, "
-            "the only split that runs with different seeds share."
-        )
     options = config.attack_identity(transfer=True)
     pairs = _pairs(config, targets)
     for source, target in pairs:
-        if source.config.data.source != target.config.data.source:
-            raise UserError(f"Run {source.id} cannot attack run {target.id}: they have different data.")
+        check_transfer(source, target, config.split)
     return [Job("attack", target, source, options) for source, target in pairs]
 
 
@@ -92,7 +86,7 @@ def _measure(config: EvaluationConfig, jobs: list[Job]) -> list[Results]:
     from lmsweep.evaluation.checkpoints import batches_of, device_of, load_run
 
     device, attack = device_of(config), make_attack(config.attack)
-    source = load_run(jobs[0].source or jobs[0].target, device)
+    source = load_run(jobs[0].source or jobs[0].target, config.root, device)
     batches = batches_of(config, source.data)
     common: Mapping[str, Any] = {"unit": config.attack.unit}
     if config.source == "self":
@@ -100,7 +94,9 @@ def _measure(config: EvaluationConfig, jobs: list[Job]) -> list[Results]:
         curve = attack_curve(source.network, batches, attack, seed=config.seed, early_stop=stop)
         return [{**curve.to_dict(), **common}]
     networks = {
-        job.id: source.network if job.target.id == source.run.id else load_run(job.target, device).network
+        job.id: source.network
+        if job.target.id == source.run.id
+        else load_run(job.target, config.root, device).network
         for job in jobs
     }
     curves = transfer_curves(source.network, networks, batches, attack, seed=config.seed)

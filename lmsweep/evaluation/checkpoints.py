@@ -22,13 +22,19 @@ class Checkpoint:
     data: Dataset
 
 
-def load_run(run: StoredRun, device: torch.device) -> Checkpoint:
-    """The selected weights of a finished run, in the network they belong to."""
+def load_run(run: StoredRun, root: str, device: torch.device) -> Checkpoint:
+    """The selected weights of a finished run, in the network they belong to.
+
+    Data sets are read from `root`: where they were when the run was trained says nothing about here and now.
+    """
     state = load_checkpoint(run.folder.checkpoint)
     if state is None or FINISHED not in state:
-        raise UserError(f"Run {run.id} has no weights in {run.folder.checkpoint}; train it again.")
-    data = build_data(run.config)
-    module = build_module(run.config, data)
+        raise UserError(
+            f"Run {run.id} has no weights in {run.folder.checkpoint}; delete its folder and train it again."
+        )
+    config = run.config.model_copy(update={"data": run.config.data.model_copy(update={"root": root})})
+    data = build_data(config)
+    module = build_module(config, data)
     module.load_state_dict(state["state_dict"])
     return Checkpoint(run, module.network.eval().to(device), data)
 

@@ -1,8 +1,10 @@
 """A command over stored runs: ids first, then Hydra's key=value."""
 
 import os
+import re
 import sys
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 import hydra
@@ -10,6 +12,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmsweep.cli import config_folder, reported
 from lmsweep.evaluation.config import StoredRunsConfig, parse_as
+
+# Options of Hydra whose value is a word of its own.
+OPTIONS_WITH_VALUE = (
+    *("--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun"),
+    *("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd"),
+)
+PLAIN = re.compile(r"[\w./+-]+")  # neither quoted nor a list or a choice, which Hydra has to see as such
 
 C = TypeVar("C", bound=StoredRunsConfig)
 
@@ -29,10 +38,29 @@ def command(config_name: str, schema: type[C], work: Callable[[C], None]) -> Non
 
 
 def hydra_arguments(arguments: list[str]) -> list[str]:
-    """Turn what is neither key=value nor an option into the key `runs`."""
-    runs = [word for word in arguments if "=" not in word and word[:1] not in ("-", "~", "+")]
-    others = [word for word in arguments if word not in runs]
-    if not runs:
-        return others
-    quoted = ",".join("'" + run.replace("\\", "\\\\").replace("'", "\\'") + "'" for run in runs)
-    return [*others, f"runs=[{quoted}]"]
+    """Turn what is neither key=value nor an option or its value into the key `runs`.
+
+    Ids are quoted, because Hydra takes 1e5 for a number. Options come last, because Hydra's parser loses
+    keys after them.
+    """
+    runs: list[str] = []
+    keys: list[str] = []
+    options: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word.startswith("-"):
+            options.append(word)
+            if word in OPTIONS_WITH_VALUE:
+                options.extend(islice(words, 1))
+        elif "=" in word or word[:1] in ("~", "+"):
+            key, _, value = word.partition("=")
+            keys.append(f"source={_quoted(value)}" if key == "source" and PLAIN.fullmatch(value) else word)
+        else:
+            runs.append(word)
+    if runs:
+        keys.append(f"runs=[{','.join(map(_quoted, runs))}]")
+    return [*keys, *options]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

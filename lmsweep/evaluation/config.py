@@ -34,12 +34,17 @@ class StoredRunsConfig(Node):
     seed: Annotated[int, Field(ge=0, description="a whole number >= 0")]
     accelerator: Annotated[Literal["auto", "cpu", "gpu"], Field(description="auto, cpu or gpu")]
     threads: Count
+    root: Name
     outputs: Name
 
     def identity_dict(self) -> dict[str, Any]:
-        """The part that can change the result, without the runs."""
+        """The part that can change the result, without the runs.
+
+        batch_size counts: it decides which random numbers a sample gets, and where nothing is random still
+        how sums are rounded, so that a sample on the boundary can fall to the other side.
+        """
         config = self.model_dump()
-        for key in ("runs", "accelerator", "threads", "outputs"):
+        for key in ("runs", "accelerator", "threads", "root", "outputs"):
             del config[key]
         return config
 
@@ -94,6 +99,8 @@ class EvaluationConfig(StoredRunsConfig):
             del attack[key]
         if attack.get("snrs") is not None:
             del attack["epsilons"]
+            if attack.get("steps") is not None:
+                del attack["alpha"]  # the steps alone say how long each of them is
         else:
             attack.pop("snrs", None)
         if transfer or self.attack.unit == "snr":

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.provenance import provenance
@@ -11,11 +11,8 @@ from lmsweep.sweep.execute import Results, perform
 from lmsweep.sweep.identity import run_id
 from lmsweep.sweep.store import RunFolder, Store
 
-if TYPE_CHECKING:
-    pass
-
 # Raise this when an attack or measurement changes in a way that makes old results incomparable.
-EVALUATION_VERSION = 1
+EVALUATION_VERSION = 2
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import yaml
 
 from lmsweep.config import RunConfig, parse
 from lmsweep.errors import ConfigError, UserError
+from lmsweep.sweep.identity import run_id
 from lmsweep.sweep.store import RunFolder, Store
 
 # A cell is what a comparison of methods holds fixed: everything else that counts for a run's identity.
@@ -24,8 +25,8 @@ class StoredRun:
 
     @property
     def id(self) -> str:
-        """The run's id."""
-        return self.folder.id
+        """The run's id, from its configuration: evaluations are kept by it, and a folder can be renamed."""
+        return run_id(self.config.identity_dict())
 
 
 def find_run(outputs: str, name: str) -> StoredRun:
@@ -65,6 +66,23 @@ def cross_entropy_source(outputs: str, target: StoredRun) -> StoredRun:
     return rivals[min(rivals, key=lambda other: (other < seed, other))]
 
 
+def check_transfer(source: StoredRun, target: StoredRun, split: str) -> None:
+    """Refuse a source that does not have the target's samples, or not in the same split."""
+    if source.config.data.source != target.config.data.source:
+        raise UserError(f"Run {source.id} cannot attack run {target.id}: they have different data.")
+    if split != "test" and _draw(source.config) != _draw(target.config):
+        raise ConfigError(
+            f"split={split} is not allowed with examples of run {source.id} for run {target.id}: it must be "
+            "test, the only split that runs with different seeds, fractions or label noise share."
+        )
+
+
+def _draw(config: RunConfig) -> tuple[Any, ...]:
+    """What decides which samples and labels are for training and validation."""
+    data = config.data
+    return config.seed, data.fraction, data.label_noise, data.noisy_validation
+
+
 def _finished_cross_entropy(outputs: str) -> Iterator[StoredRun]:
     for path in sorted(Store(outputs).root.glob("*/results.json")):
         folder = RunFolder(path.parent)
@@ -82,8 +100,26 @@ def _read(folder: RunFolder) -> StoredRun:
     if state != "done":
         raise UserError(f"Run {folder.id} is not finished (it is {state}); train it first.")
     try:
-        return StoredRun(folder, parse(yaml.safe_load(folder.config.read_text())))
+        run = StoredRun(folder, parse(_read_config(folder.config)))
     except ConfigError as error:
         raise UserError(
             f"Run {folder.id} was made by another version of lmsweep ({error}); train it again."
         ) from None
+    if run.id != folder.id:
+        raise UserError(
+            f"{folder.config} describes run {run.id}, not {folder.id}: name the folder {run.id} again, "
+            "or train the run again if another version of lmsweep made it."
+        )
+    return run
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError):
+        config = None
+    if not isinstance(config, dict):
+        raise UserError(
+            f"{path} is damaged: it must be a configuration; delete the folder and train the run again."
+        )
+    return config

@@ -19,6 +19,20 @@ class Scaled(nn.Module):
         return self.factor * self.network(x)
 
 
+class Counter(nn.Module):
+    """Counts the samples that go through a network, and those whose gradient is wanted."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.forwards = self.gradients = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.forwards += len(x)
+        self.gradients += len(x) * x.requires_grad
+        return self.network(x)
+
+
 def make_net(width: int = 8) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(1, width, 3, padding=1),

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from lmsweep.attacks import (
     FGSM,
@@ -20,7 +19,7 @@ from lmsweep.attacks import (
 )
 from lmsweep.attacks.fast_gradient import iterations
 from lmsweep.seeds import derive_seed
-from tests.attacks.conftest import Scaled
+from tests.attacks.conftest import Counter, Scaled
 
 EPSILONS = (0.0, 0.05, 0.08, 0.095, 0.1, 0.2)
 EVERY = {
@@ -41,20 +40,6 @@ def batches(test_set, size=70):
 def accuracy(model, x, y):
     with torch.no_grad():
         return float((model(x).argmax(1) == y).double().mean())
-
-
-class Counter(nn.Module):
-    """Counts the samples that go through a network, and those whose gradient is wanted."""
-
-    def __init__(self, network):
-        super().__init__()
-        self.network = network
-        self.forwards = self.gradients = 0
-
-    def forward(self, x):
-        self.forwards += len(x)
-        self.gradients += len(x) * x.requires_grad
-        return self.network(x)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +108,11 @@ def test_early_stop_saves_work_and_never_helps_the_network(net, test_set, name):
     late = attack_curve(patient, batches(test_set), EVERY[name], early_stop=False)
     assert all(a <= b + 1e-9 for a, b in zip(early.accuracy, late.accuracy, strict=True))
     assert eager.gradients < patient.gradients
+
+
+def test_a_longer_way_of_the_same_steps_never_helps_the_network(net, test_set):
+    curve = attack_curve(net, batches(test_set), IFGSM((0.0, 0.05, 0.1, 0.15, 0.2, 0.4), 0.05))
+    assert (curve.correct[1:] <= curve.correct[:-1]).all()
 
 
 def test_a_curve_costs_one_path_for_all_epsilons(net, test_set):

@@ -1,11 +1,13 @@
 """The audit's verdicts, on networks whose gradients are known to be sound or masked."""
 
+import functools
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
+from lmsweep.attacks import FGSM, IFGSM, PGD, RandomSearch, masking
 from lmsweep.attacks.masking import Evidence, Thresholds, judge, measure
 from tests.attacks.conftest import Scaled
 
@@ -106,3 +108,35 @@ def test_each_sign_alone_is_enough(words):
     assert verdict == "gradients masked"
     assert len(reasons) == 1
     assert words in reasons[0]
+
+
+def test_every_argument_reaches_its_attack(nets, test_set, monkeypatch):
+    seen = []
+
+    def spy(*arguments, curve, **options):
+        seen.append((arguments[-1], options.get("seed"), options.get("early_stop")))
+        return curve(*arguments, **options)
+
+    for name in ("attack_curve", "transfer_curves"):
+        monkeypatch.setattr(masking, name, functools.partial(spy, curve=getattr(masking, name)))
+    measure(
+        nets[0],
+        [(test_set[0][:5], test_set[1][:5])],
+        epsilons=(0.2, 0.1),
+        alpha=0.05,
+        pgd_steps=3,
+        restarts=2,
+        queries=4,
+        unbounded_alpha=0.5,
+        seed=7,
+        source=nets[1],
+    )
+    assert seen == [
+        (FGSM((0.1, 0.2)), 7, False),
+        (IFGSM((0.1, 0.2), 0.05), 7, False),
+        (IFGSM((0.1, 0.2), 0.05, loss="margin"), None, False),
+        (PGD((0.1, 0.2), 3, restarts=2), 7, None),
+        (RandomSearch((0.1, 0.2), 4), 7, None),
+        (IFGSM((1.0,), 0.5), None, None),
+        (IFGSM((0.1, 0.2), 0.05), 7, None),
+    ]

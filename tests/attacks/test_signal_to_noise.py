@@ -58,3 +58,29 @@ def test_a_direction_of_zero_stays_where_it_is():
     for clip_pixels in (True, False):
         factor = scale_to_snr(x, torch.zeros_like(x), 33.0, clip_pixels=clip_pixels)
         assert torch.equal(factor, torch.zeros(2))
+
+
+def at_snr(net, x, y, attack):
+    with frozen(net):
+        return list(attack.examples(net, Clean(x, y, net(x).detach()), seed=0, early_stop=False))
+
+
+def test_the_steps_of_a_sample_do_not_depend_on_the_rest_of_the_batch(net, test_set):
+    x, y = test_set[0][:12].clone(), test_set[1][:12]
+    x[0] *= 0.1  # a faint image has a small budget and takes few steps
+    attack = IFGSM((10.0,), alpha=0.01, unit="snr")
+    (together,) = at_snr(net, x, y, attack)
+    alone = [at_snr(net, x[i : i + 1], y[i : i + 1], attack)[0] for i in range(12)]
+    assert together.gradients == sum(examples.gradients for examples in alone)
+    assert alone[0].gradients < alone[1].gradients
+    # Networks round differently in other batch sizes, which may turn the sign of a gradient near zero.
+    apart = (torch.cat([examples.x for examples in alone]) - together.x).abs().flatten(1).amax(1)
+    assert (apart < 1e-5).sum() >= 11
+
+
+@pytest.mark.parametrize("steps", [1, 3, 50])
+def test_given_steps_are_taken_as_they_are(net, test_set, steps):
+    x, y = test_set[0][:20], test_set[1][:20]
+    (found,) = at_snr(net, x, y, IFGSM((10.0,), alpha=0.001, steps=steps, unit="snr"))
+    assert found.gradients == steps * 20
+    assert (snr(x, found.x) - 10).abs().max() < 0.1

@@ -1,12 +1,17 @@
 """The search without gradients: as strong as the optimum where that is known, and blind to saturation."""
 
+import copy
+
+import pytest
 import torch
 from torch import nn
 
-from lmsweep.attacks import PGD, RandomSearch, attack_curve, random_search
+from lmsweep.attacks import PGD, RandomSearch, attack_curve, random_search, transfer_curves
+from lmsweep.attacks.gradient import frozen
 from lmsweep.attacks.losses import logit_margin
+from lmsweep.attacks.protocol import Clean
 from lmsweep.attacks.square_search import share_of_pixels
-from tests.attacks.conftest import Scaled
+from tests.attacks.conftest import Counter, Scaled
 
 
 def test_it_comes_near_the_optimum_of_a_linear_network():
@@ -49,3 +54,40 @@ def test_a_seed_repeats_it_and_the_squares_shrink(net, test_set):
     assert shares == sorted(shares, reverse=True)
     assert shares[0] == 0.5
     assert shares[-1] < 0.01
+
+
+@pytest.mark.parametrize(("targeted", "epsilon"), [(False, 0.2), (True, 0.7)])
+def test_examples_for_other_networks_go_on_after_the_source_is_fooled(nets, test_set, targeted, epsilon):
+    x, y = test_set[0][:60], test_set[1][:60]
+    attack = RandomSearch((epsilon,), 60, target="least_likely" if targeted else "none")
+    found = {}
+    for early_stop in (True, False):
+        with frozen(nets[0]):
+            clean = Clean(x, y, nets[0](x).detach())
+            (found[early_stop],) = attack.examples(nets[0], clean, seed=0, early_stop=early_stop)
+    labels, _ = clean.aim(attack.target)
+    margins = {key: logit_margin(nets[0](examples.x), labels).detach() for key, examples in found.items()}
+    gain = (margins[False] - margins[True]) * (-1 if targeted else 1)
+    assert (found[False].settled == -1).all()
+    assert (gain >= -1e-5).all()
+    stopped = found[True].settled >= 0
+    assert stopped.any()
+    assert gain[stopped].mean() > 1
+    assert torch.equal(
+        random_search(nets[0], x, labels, epsilon=epsilon, queries=60, targeted=targeted), found[False].x
+    )
+
+
+def test_transfer_spends_every_query_on_every_sample(nets, test_set):
+    source = Counter(nets[0])
+    data = [(test_set[0][:50], test_set[1][:50])]
+    transfer_curves(source, {"target": nets[1]}, data, RandomSearch((0.3,), 30))
+    assert source.forwards == (1 + 30) * 50
+
+
+def test_networks_in_float64_can_be_searched(net, test_set):
+    precise = copy.deepcopy(net).double()
+    x, y = test_set[0][:50].double(), test_set[1][:50]
+    curve = attack_curve(precise, [(x, y)], RandomSearch((0.2,), 20))
+    assert curve.accuracy[0] < curve.to_dict()["clean_accuracy"]
+    assert random_search(precise, x, y, epsilon=0.2, queries=20).dtype == torch.float64

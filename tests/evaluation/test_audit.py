@@ -1,0 +1,76 @@
+"""The audit of a stored run: kept, judged by the thresholds of the request, and only with a fair source."""
+
+import json
+
+import pytest
+
+from lmsweep.attacks import masking
+from lmsweep.audit import audit
+from lmsweep.errors import ConfigError, UserError
+from lmsweep.evaluation.runs import find_run
+from tests.evaluation.conftest import audit_request, named
+from tests.evaluation.test_commands import command
+
+KEYS = ("samples=100", "epsilons=[0.1,0.2]", "alpha=0.02", "pgd_steps=10", "queries=60", "restarts=1")
+
+
+def examine(runs, name: str, *keys: str):
+    outputs, ids = runs
+    config = audit_request(outputs, named(ids, name), *KEYS, *keys)
+    return audit(config, find_run(outputs, ids[name]))
+
+
+def test_the_audit_of_a_stored_run_is_kept_with_its_evidence(runs):
+    outputs, ids = runs
+    folder, results = examine(runs, "xent0")
+    assert results["verdict"] == "consistent", results["reasons"]
+    assert results["source"] == ids["xent1"]
+    assert len(results["evidence"]["transfer"]) == 2
+    assert json.loads(folder.results.read_text())["evidence"] == results["evidence"]
+    done = command("lmsweep.audit", ids["xent0"], *KEYS, outputs=outputs)
+    assert done.returncode == 0, done.stderr
+    assert "Verdict: consistent" in done.stdout
+    assert "search, no gradients" in done.stdout
+
+
+def test_a_threshold_changes_the_verdict_and_attacks_nothing_again(runs, monkeypatch):
+    folder, before = examine(runs, "xent0")
+    monkeypatch.setattr(masking, "measure", None)  # calling it would fail
+    evidence = before["evidence"]
+    assert min(evidence["pgd"]) < max(evidence["ifgsm"])
+    same, after = examine(runs, "xent0", "thresholds.more_steps=0")
+    assert same.path == folder.path
+    assert (before["verdict"], after["verdict"]) == ("consistent", "gradients masked")
+    assert "PGD with restarts" in after["reasons"][0]
+
+
+def test_every_key_reaches_the_measurement(runs, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(masking, "measure", lambda *_, **options: seen.update(options) or 1 / 0)
+    with pytest.raises(UserError, match="ZeroDivisionError"):
+        examine(runs, "xent0", "seed=41", "unbounded_alpha=0.07", "queries=61", "restarts=2", "source=none")
+    assert seen == {
+        "epsilons": [0.1, 0.2],
+        "alpha": 0.02,
+        "pgd_steps": 10,
+        "restarts": 2,
+        "queries": 61,
+        "unbounded_alpha": 0.07,
+        "seed": 41,
+        "source": None,
+    }
+
+
+def test_a_source_must_be_another_run_with_the_same_samples(runs):
+    _, ids = runs
+    with pytest.raises(ConfigError, match="is the audited run itself: it must be another run, xent or none"):
+        examine(runs, "xent0", f"source='{ids['xent0'][:9]}'")
+    with pytest.raises(UserError, match="they have different data"):
+        examine(runs, "xent0", f"source='{ids['other_data']}'")
+    with pytest.raises(ConfigError, match="split=val is not allowed with examples of run"):
+        examine(runs, "xent0", f"source='{ids['xent1']}'", "split=val")
+
+
+def test_without_a_fair_source_of_the_cell_transfer_is_not_tested(runs):
+    _, results = examine(runs, "xent0", "split=val", "samples=20", "queries=2", "pgd_steps=2")
+    assert (results["source"], results["evidence"]["transfer"]) == (None, None)

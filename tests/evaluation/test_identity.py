@@ -1,0 +1,147 @@
+"""What makes two evaluations out of one: all that can change the result, and nothing else."""
+
+import copy
+import functools
+
+import pytest
+
+from lmsweep.audit import _options
+from lmsweep.evaluation.config import AuditConfig, EvaluationConfig, parse_as
+from lmsweep.evaluation.jobs import Job
+from lmsweep.evaluation.runs import find_run
+from tests.evaluation.conftest import composed, named, request
+
+# Another value for every key, and by attack the keys that count.
+CHANGES = {
+    "split": "val",
+    "samples": 7,
+    "batch_size": 3,
+    "seed": 3,
+    "accelerator": "cpu",
+    "threads": 2,
+    "root": "elsewhere",
+    "outputs": "elsewhere",
+    "source": "xent",
+    "attack.epsilons": [0.25],
+    "attack.stddevs": [9.0],
+    "attack.loss": "margin",
+    "attack.target": "least_likely",
+    "attack.alpha": 0.02,
+    "attack.steps": 90,
+    "attack.restarts": 7,
+    "attack.queries": 5,
+    "attack.clip_pixels": False,
+    "attack.early_stop": False,
+}
+ALWAYS = {"split", "samples", "batch_size", "attack.clip_pixels"}
+AIMED = ALWAYS | {"attack.epsilons", "attack.target", "attack.early_stop"}
+COUNTS = {
+    "fgsm": AIMED | {"attack.loss"},
+    "ifgsm": AIMED | {"attack.loss", "attack.alpha", "attack.steps"},
+    "pgd": AIMED | {"seed", "attack.loss", "attack.alpha", "attack.steps", "attack.restarts"},
+    "search": AIMED | {"seed", "attack.queries"},
+    "gaussian": ALWAYS | {"seed", "attack.stddevs"},
+}
+AUDIT_CHANGES = {
+    **{key: CHANGES[key] for key in ("split", "samples", "batch_size", "seed", "accelerator", "threads")},
+    **{"root": "elsewhere", "outputs": "elsewhere", "source": "none"},
+    **{
+        "epsilons": [0.25],
+        "alpha": 0.02,
+        "pgd_steps": 7,
+        "restarts": 7,
+        "queries": 7,
+        "unbounded_alpha": 0.1,
+    },
+    **{f"thresholds.{name}": 0.5 for name in ("tolerance", "other_loss", "more_steps")},
+    **{f"thresholds.{name}": 0.5 for name in ("zero_gradients", "unbounded")},
+}
+AUDIT_COUNTS = {"split", "samples", "batch_size", "seed", "epsilons", "alpha", "pgd_steps", "restarts"}
+AUDIT_COUNTS |= {"queries", "unbounded_alpha"}
+
+
+@functools.cache
+def plain(name: str, *overrides: str):
+    return composed(name, "outputs", "runs=[a]", *overrides)
+
+
+def changed(config, key: str, value):
+    config = copy.deepcopy(config)
+    *parents, last = key.split(".")
+    node = config
+    for parent in parents:
+        node = node[parent]
+    assert node[last] != value
+    node[last] = value
+    return config
+
+
+def keys_of(config, prefix: str = "") -> set[str]:
+    return {
+        inner
+        for key, value in config.items()
+        for inner in (keys_of(value, f"{key}.") if isinstance(value, dict) else [prefix + key])
+    }
+
+
+def attack_identity(config, *, transfer: bool = False):
+    return parse_as(EvaluationConfig, config).attack_identity(transfer=transfer)
+
+
+def test_the_tables_have_every_key():
+    assert keys_of(plain("evaluation")) - {"runs", "attack.kind", "attack.snrs"} == set(CHANGES)
+    assert keys_of(plain("audit")) - {"runs"} == set(AUDIT_CHANGES)
+
+
+@pytest.mark.parametrize("key", CHANGES)
+@pytest.mark.parametrize("kind", COUNTS)
+def test_a_key_counts_when_the_attack_uses_it(kind, key):
+    config = plain("evaluation", f"attack={kind}")
+    other = changed(config, key, CHANGES[key])
+    assert (attack_identity(other) != attack_identity(config)) == (key in COUNTS[kind])
+    counts = COUNTS[kind] - {"attack.early_stop"}  # examples for others never stop early
+    differs = attack_identity(other, transfer=True) != attack_identity(config, transfer=True)
+    assert differs == (key in counts)
+
+
+def test_the_kind_of_an_attack_counts():
+    assert attack_identity(plain("evaluation", "attack=fgsm")) != attack_identity(plain("evaluation"))
+
+
+def test_with_snr_budgets_they_count_instead_of_epsilons():
+    config = plain("evaluation", "attack=ifgsm", "attack.snrs=[33]")
+    for key in ("attack.epsilons", "attack.early_stop"):
+        assert attack_identity(changed(config, key, CHANGES[key])) == attack_identity(config)
+    assert attack_identity(config)["attack"]["snrs"] == [33]
+    for key in ("attack.snrs", "attack.alpha", "attack.steps"):
+        other = changed(config, key, CHANGES.get(key, [20.0]))
+        assert attack_identity(other) != attack_identity(config)
+    given = plain("evaluation", "attack=ifgsm", "attack.snrs=[33]", "attack.steps=5")
+    assert attack_identity(changed(given, "attack.alpha", 0.5)) == attack_identity(given)
+
+
+@pytest.mark.parametrize("key", AUDIT_CHANGES)
+def test_a_key_of_the_audit_counts_when_it_changes_the_evidence(key):
+    config = plain("audit")
+    one, other = (
+        _options(parse_as(AuditConfig, values))
+        for values in (config, changed(config, key, AUDIT_CHANGES[key]))
+    )
+    assert (one != other) == (key in AUDIT_COUNTS)
+
+
+def test_target_source_and_kind_of_a_job_count(runs):
+    outputs, ids = runs
+    one, two, three = (find_run(outputs, ids[name]) for name in ("xent0", "xent1", "margin0"))
+    options = request(outputs, named(ids, "xent0")).attack_identity(transfer=True)
+    jobs = [
+        Job("attack", one, one, options),
+        Job("attack", two, one, options),
+        Job("attack", one, two, options),
+        Job("attack", three, two, options),
+        Job("attack", one, None, options),
+        Job("audit", one, one, options),
+        Job("attack", one, one, {**options, "samples": 3}),
+    ]
+    assert len({job.id for job in jobs}) == len(jobs)
+    assert Job("attack", one, one, dict(options)).id == jobs[0].id
