@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from lmsweep.config import Count, Flag, Name, Node, NonNegative, Positive
 from lmsweep.errors import ConfigError
 from lmsweep.explain import invalid_value
+from lmsweep.fields import Count, Flag, Name, Node, NonNegative, Positive
 
 # What each attack leaves unused must not make two evaluations out of one.
 UNUSED = {
