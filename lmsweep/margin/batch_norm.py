@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from lmsweep.margin.attributes import replaced
+
 # A plain global, not a thread-local: on CUDA autograd runs backward functions in threads of its own.
 _in_sweep = False
 
@@ -81,19 +83,6 @@ def _forward(module: _BatchNorm, x: Tensor) -> Tensor:
         x, module.weight, module.bias, module.running_mean, module.running_var, momentum, module.eps
     )
     return out
-
-
-@contextmanager
-def replaced(owner: object, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute of this object only, and afterwards leave the object as it was."""
-    own = vars(owner)
-    before = {name: own[name]} if name in own else {}
-    own[name] = value
-    try:
-        yield
-    finally:
-        del own[name]
-        own.update(before)
 
 
 @contextmanager

@@ -7,11 +7,12 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
-from lmsweep.margin.batch_norm import per_sample_batch_norm, replaced
+from lmsweep.margin.attributes import replaced
+from lmsweep.margin.batch_norm import per_sample_batch_norm
 from lmsweep.margin.capture import Captured, capture
 from lmsweep.margin.distance import linearised_margins
 from lmsweep.margin.layers import OUTPUT, compiled_around, resolve_layers
-from lmsweep.margin.loss import layer_losses, telemetry
+from lmsweep.margin.loss import layer_losses, sample_losses, telemetry
 from lmsweep.margin.options import check_options
 
 
@@ -187,8 +188,7 @@ class MarginLoss(pl.Callback):
             )
             values.update({f"margin/{key}": value for key, value in signs.items()})
             module.log_dict(values, on_step=True, on_epoch=False, sync_dist=True)
-        per_sample = per_layer.sum(1) if self.layer_reduction == "sum" else per_layer.mean(1)
-        return per_sample.mean()
+        return sample_losses(per_layer, self.layer_reduction).mean()
 
 
 def last_linear(module: nn.Module) -> nn.Linear:

@@ -79,7 +79,7 @@ def margin_loss(
         last_layer=last_layer,
     )
     per_layer = layer_losses(margins, gamma=gamma, aggregation=aggregation, clip=clip)
-    per_sample = per_layer.sum(1) if layer_reduction == "sum" else per_layer.mean(1)
+    per_sample = sample_losses(per_layer, layer_reduction)
     if reduction == "none":
         return per_sample
     return per_sample.mean() if reduction == "mean" else per_sample.sum()
@@ -98,6 +98,11 @@ def layer_losses(
     if clip is not None:
         per_class = torch.minimum(per_class, clip * goal)
     return per_class.amax(1) if aggregation == "max" else per_class.sum(1)
+
+
+def sample_losses(per_layer: Tensor, layer_reduction: Literal["sum", "mean"]) -> Tensor:
+    """The losses of all layers together: (batch,)."""
+    return per_layer.sum(1) if layer_reduction == "sum" else per_layer.mean(1)
 
 
 @torch.no_grad()
@@ -132,13 +137,9 @@ def telemetry(
 
 
 def _per_layer(gamma: float | Sequence[float], distance: Tensor) -> Tensor:
-    depth = distance.shape[2]
-    values = [float(g) for g in gamma] if isinstance(gamma, Sequence) else [float(gamma)] * depth
-    if len(values) != depth:
-        raise ValueError(f"gamma has {len(values)} values for {depth} layers")
-    # A shared gamma stays a number: no transfer to the device in every step.
-    return (
-        distance.new_tensor(values)
-        if isinstance(gamma, Sequence)
-        else torch.full_like(distance[0, 0], values[0])
-    )
+    if not isinstance(gamma, Sequence):
+        # Filled on the device: a tensor made from a number would be copied there in every step.
+        return torch.full_like(distance[0, 0], gamma)
+    if len(gamma) != distance.shape[2]:
+        raise ValueError(f"gamma has {len(gamma)} values for {distance.shape[2]} layers")
+    return distance.new_tensor(gamma)

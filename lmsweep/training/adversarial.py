@@ -9,6 +9,7 @@ batch and any loss on it (cross-entropy, hinge, margin) applies as it is. `pgd` 
 the whole batch, a random start, 40 steps of 0.01 inside epsilon 0.3 for MNIST.
 """
 
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -20,6 +21,7 @@ from lmsweep.attacks.gradient import frozen, per_sample
 from lmsweep.attacks.losses import AttackLoss
 from lmsweep.attacks.projected_gradient import pgd
 from lmsweep.attacks.trajectory import project
+from lmsweep.margin.attributes import replaced
 from lmsweep.seeds import derive_seed
 
 
@@ -79,44 +81,37 @@ def adversarial_batch(
 class AdversarialTraining(pl.Callback):
     """Make part of every training batch adversarial before `training_step` sees it.
 
-    The step is wrapped from outside: list this callback after `MarginLoss`, whose hooks then see the one
-    forward pass on the adversarial batch and none of the attack's. The attack runs on the inner `network`.
-    Arguments are those of `adversarial_batch`; the examples of a step depend on the run's seed and the step's
-    number only, so a resumed run makes the same ones.
+    The batch is changed where Lightning hands it to the module, so that whatever wraps the step, such as
+    `MarginLoss`, sees the one forward pass on the adversarial batch and none of the attack's. The attack runs
+    on the inner `network`. Arguments are those of `adversarial_batch`; the examples of a step depend on the
+    run's seed and the step's number only, so a resumed run makes the same ones.
     """
 
     def __init__(self, *, seed: int, **options: Any) -> None:
         self.seed = seed
         self.options = options
-        self._step: Any = None
-        self._before: dict[str, Any] = {}
+        self._wrapped = ExitStack()
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Wrap `training_step`."""
-        step = pl_module.training_step
+        """Come between the batch and the module."""
+        handed_on = pl_module.on_after_batch_transfer
         network = pl_module.network
         if not isinstance(network, nn.Module):
             raise TypeError(f"{type(pl_module).__name__}.network is no torch.nn.Module to attack")
 
-        def training_step(batch: Any, *args: Any, **kwargs: Any) -> Any:
+        def on_after_batch_transfer(batch: Any, dataloader_idx: int) -> Any:
+            batch = handed_on(batch, dataloader_idx)
+            if not trainer.training:
+                return batch
             x, y, *rest = batch
             seed = derive_seed(self.seed, f"adversarial/{trainer.global_step}")
-            # Precision plugins put their autocast around the step, and the attack must not depend on it.
-            with torch.autocast(x.device.type, enabled=False):
-                x = adversarial_batch(network, x, y, seed=seed, **self.options)
-            return step((x, y, *rest), *args, **kwargs)
+            return adversarial_batch(network, x, y, seed=seed, **self.options), y, *rest
 
-        own = vars(pl_module)
-        self._before = {name: own[name] for name in ("training_step",) if name in own}
-        self._step = own["training_step"] = training_step
+        self._wrapped.enter_context(replaced(pl_module, "on_after_batch_transfer", on_after_batch_transfer))
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Leave the module as it was, unless MarginLoss has already done so for both."""
-        own = vars(pl_module)
-        if self._step is not None and own.get("training_step") is self._step:
-            del own["training_step"]
-            own.update(self._before)
-        self._step = None
+        """Leave the module as it was."""
+        self._wrapped.close()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException

@@ -67,12 +67,11 @@ def run(
     if checkpoint is not None and FINISHED in checkpoint:
         # Stopped between the end of training and the record of its results.
         chosen = checkpoint[FINISHED]
+        job.module.load_state_dict(checkpoint["state_dict"])
     else:
         chosen = _train(job, run_id, folder, checkpoint, check_claim)
         check_claim()
         save_finished(checkpoint_path, job.module, chosen)
-        checkpoint = {"state_dict": job.module.state_dict()}
-    job.module.load_state_dict(checkpoint["state_dict"])
     data, config = job.data, job.config
     metrics: dict[str, Any] = dict(chosen)
     for name, split in (("train", data.train), ("val", data.val), ("test", data.test)):
@@ -103,7 +102,7 @@ def _train(
     adversarial = build_adversarial(config)
     callbacks = [
         *([job.margin] if job.margin else []),
-        *([adversarial] if adversarial else []),  # after the margin: it wraps the step from outside
+        *([adversarial] if adversarial else []),
         LossRecord(log_every),
         RichProgress(f"{config.method_name()} on {config.data.name}"),
         keeper,

@@ -133,6 +133,7 @@ def test_the_margin_loss_sees_the_adversarial_batch_in_one_forward(job, batch):
     assert torch.equal(only, fgsm(module.network, x, y, epsilon=0.1))
     assert int(module.network.norm.num_batches_tracked) == 1  # the attack left no trace in batch norm
     assert "training_step" not in vars(module)
+    assert "on_after_batch_transfer" not in vars(module)
 
 
 @pytest.mark.parametrize("method", ["margin_linf_all_fgsm", "xent_pgd"])
