@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test lint format lock clean
+.PHONY: help setup test lint format status bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,6 +35,12 @@ lint: setup ## ruff and mypy
 format: setup ## let ruff format and fix what it can
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
+
+status: setup ## sweeps and runs by state, with their results
+	@$(PY) -m lmsweep.status
+
+bench: setup ## measure speed, side by side with others
+	$(PY) benchmarks/sweep_overhead.py
 
 lock: ## resolve requirements.lock anew from pyproject.toml (keeps the torch and torchvision pins)
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock

@@ -10,7 +10,6 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from lmsweep.cli import config_folder
-from lmsweep.config import parse
 from lmsweep.data import EvaluationBatches
 from lmsweep.margin.batch_norm import per_sample_batch_norm
 from lmsweep.margin.callback import last_linear
@@ -18,6 +17,7 @@ from lmsweep.margin.capture import capture
 from lmsweep.margin.distance import linearised_margins
 from lmsweep.margin.layers import resolve_layers
 from lmsweep.sweep.execute import execute
+from lmsweep.sweep.task import split
 from lmsweep.training.checkpoint import load_checkpoint
 from lmsweep.training.run import prepare_run
 
@@ -33,7 +33,7 @@ def trained(*overrides: str) -> tuple[nn.Module, Tensor, Tensor, str]:
     """A trained network from the store, with test images and labels."""
     with initialize_config_dir(config_folder(), version_base="1.3"):
         composed = compose("config", ["trainer.batch_size=128", *overrides])
-    config = parse(OmegaConf.to_container(composed, resolve=True))
+    config, _ = split(OmegaConf.to_container(composed, resolve=True))
     folder, results = execute(config)
     job = prepare_run(config)
     job.module.load_state_dict(load_checkpoint(folder.checkpoint)["state_dict"])

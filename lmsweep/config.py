@@ -196,6 +196,19 @@ class RunConfig(Node):
             del config["optimizer"]["lr_decay_every"]
         return config
 
+    def about(self) -> dict[str, Any]:
+        """What a list of runs shows: the short names of the axes that people sweep."""
+        margin = {"gamma": self.margin.gamma} if self.method.margin else {}
+        return {
+            "method": self.method_name(),
+            "data": self.data.name,
+            "model": self.model.name,
+            "label_noise": self.data.label_noise,
+            "fraction": self.data.fraction,
+            **margin,
+            "seed": self.seed,
+        }
+
     def method_name(self) -> str:
         """The method as figures call it: `xent`, `hinge`, `margin_l2_all`, ..., `xent+pgd`, ...
 

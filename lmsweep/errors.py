@@ -7,3 +7,7 @@ class UserError(Exception):
 
 class ConfigError(UserError):
     """A configuration that cannot be run as it stands."""
+
+
+class FinalError(UserError):
+    """How a run ended, and would end again: training it once more is no use."""

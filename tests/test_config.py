@@ -10,6 +10,7 @@ from lmsweep.cli import config_folder
 from lmsweep.config import RunConfig, parse
 from lmsweep.errors import ConfigError
 from lmsweep.sweep.identity import run_id
+from lmsweep.sweep.task import split
 
 CONF = Path(config_folder())
 RUN_GROUPS = ("data", "model", "method", "optimizer", "trainer", "tracking")
@@ -18,7 +19,7 @@ OPTIONS = [f"{group}={file.stem}" for group in RUN_GROUPS for file in sorted((CO
 
 def config(*overrides: str) -> RunConfig:
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return parse(OmegaConf.to_container(compose("config", list(overrides)), resolve=True))
+        return split(OmegaConf.to_container(compose("config", list(overrides)), resolve=True))[0]
 
 
 def identity(*overrides: str) -> str:

@@ -2,13 +2,21 @@
 
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmsweep.config import RunConfig
-from lmsweep.errors import UserError
+from lmsweep.errors import FinalError, UserError
+from lmsweep.files import unwritable
+from lmsweep.sweep.claims import ClaimLostError, beating
+from lmsweep.sweep.cost import cost_key
 from lmsweep.sweep.identity import run_id
-from lmsweep.sweep.store import ClaimLostError, RunFolder, Store, beating
+from lmsweep.sweep.standing import Request, standing
+from lmsweep.sweep.store import RunFolder, Store
+
+if TYPE_CHECKING:
+    from lmsweep.training.run import Job
 
 Results = dict[str, Any]
 
@@ -17,48 +25,90 @@ class RunFailedError(UserError):
     """A run that stopped with an error; the details are in its folder."""
 
 
-def execute(config: RunConfig) -> tuple[RunFolder, dict[str, Any]]:
+def execute(config: RunConfig, request: Request | None = None) -> tuple[RunFolder, Results]:
     """Return the folder and the results of a run, training it only when they are missing."""
     store = Store(config.outputs)
     name = run_id(config.identity_dict())
-    results = store.run(name).read_results()
-    if results is not None:
-        return store.run(name), results
+    folder = store.run(name)
+    status = folder.read_status()
+    state = standing(status, request or Request())
+    if state == "cached":
+        return folder, folder.read_results() or {}
+    if state == "failed":
+        raise RunFailedError(
+            f"Run {name} failed before: {status['reason']} (details in {folder.error}); "
+            "force=true trains it again."
+        )
 
-    from lmsweep.training.run import prepare_run, run  # imports torch, which a finished run does not need
+    from lmsweep.training.run import prepare_run  # imports torch, which a finished run does not need
 
-    job = prepare_run(config)
+    job = prepare_run(config)  # before the claim: what does not fit together leaves nothing in the store
+    return folder, train(config, lambda: job, force=bool(request and request.force))
+
+
+def train(config: RunConfig, prepare: "Callable[[], Job] | None" = None, *, force: bool = False) -> Results:
+    """Claim a run and train it; whatever goes wrong after the claim is recorded as its failure."""
+    from lmsweep.training.run import prepare_run, run
+
+    store = Store(config.outputs)
+    name = run_id(config.identity_dict())
+
+    def work(folders: list[RunFolder]) -> list[Results]:
+        job = prepare() if prepare else prepare_run(config)
+        results = run(job, name, folders[0].path, folders[0].check_claim)
+        return [{**results, "cost_key": cost_key(config)}]
+
     configs = {name: config.to_dict()}
-    done = perform(store, configs, lambda folders: [run(job, name, folders[0].path, folders[0].check_claim)])
-    return store.run(name), done[name]
+    return perform(store, configs, work, about={name: config.about()}, force=force)[name]
 
 
 def perform(
-    store: Store, configs: Mapping[str, Mapping[str, Any]], work: Callable[[list[RunFolder]], list[Results]]
+    store: Store,
+    configs: Mapping[str, Mapping[str, Any]],
+    work: Callable[[list[RunFolder]], list[Results]],
+    *,
+    about: Mapping[str, Mapping[str, Any]] | None = None,
+    force: bool = False,
 ) -> dict[str, Results]:
     """Claim what is not done yet, let `work` do it all at once, and record the results or the failure.
 
-    `configs` maps ids to configurations; `work` gets the folders that were claimed and returns the results of
-    each. What another process finished in the meantime is read.
+    `configs` maps ids to configurations, `about` to what a list of runs shows of them; `work` gets the
+    folders that were claimed and returns the results of each. What another process finished is read.
     """
-    claimed = _claim(store, configs)
+    claimed = _claim(store, configs, about or {}, force)
     try:
         with beating(claimed):
             results = work(claimed) if claimed else []
+        lost = _end(partial(folder.finish, result) for folder, result in zip(claimed, results, strict=True))
     except (KeyboardInterrupt, SystemExit):
         _end(folder.release for folder in claimed)
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
-        details = traceback.format_exc()
-        _end(partial(folder.fail, reason, details) for folder in claimed)
-        names = ", ".join(folder.id for folder in claimed)
-        place = claimed[0].error
-        raise RunFailedError(f"{store.noun} {names} failed: {reason} (details in {place})") from error
-    lost = _end(partial(folder.finish, result) for folder, result in zip(claimed, results, strict=True))
+        raise _failure(store, claimed, error) from error
     if lost:
         raise lost[0]
     return {name: store.run(name).read_results() or {} for name in configs}
+
+
+def _failure(store: Store, claimed: list[RunFolder], error: Exception) -> UserError:
+    """Record why the claimed runs stopped, and return it as one sentence."""
+    no_room = unwritable(error, store.root.parent)
+    reason = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
+    details, final = traceback.format_exc(), isinstance(error, FinalError)
+    if no_room is None:
+        try:
+            _end(partial(folder.fail, reason, details, final=final) for folder in claimed)
+        except OSError as another:
+            no_room = unwritable(another, store.root.parent)
+            if no_room is None:
+                raise
+    if no_room is not None:
+        # What the full disk does not take stays behind as a dead process's claim, which anyone takes over.
+        with suppress(OSError):
+            _end(folder.release for folder in claimed)
+        return no_room
+    names = ", ".join(folder.id for folder in claimed)
+    return RunFailedError(f"{store.noun} {names} failed: {reason} (details in {claimed[0].error})")
 
 
 def _end(endings: Iterable[Callable[[], None]]) -> list[ClaimLostError]:
@@ -72,12 +122,17 @@ def _end(endings: Iterable[Callable[[], None]]) -> list[ClaimLostError]:
     return lost
 
 
-def _claim(store: Store, configs: Mapping[str, Mapping[str, Any]]) -> list[RunFolder]:
+def _claim(
+    store: Store,
+    configs: Mapping[str, Mapping[str, Any]],
+    about: Mapping[str, Mapping[str, Any]],
+    force: bool,
+) -> list[RunFolder]:
     """Those of `configs` that are not done, all claimed by this process, or none when one cannot be had."""
     claimed: list[RunFolder] = []
     try:
         for name, config in configs.items():
-            folder = store.claim(name, config)
+            folder = store.claim(name, config, about.get(name), force=force)
             if folder is not None:
                 claimed.append(folder)
     except BaseException:

@@ -1,46 +1,19 @@
 """The store: one folder per run, written so that a crash at any moment leaves every file whole."""
 
-import fcntl
 import json
 import os
-import socket
-import threading
+import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import yaml
 
 from lmsweep.errors import UserError
-
-# A claim from another host is given up when its heartbeat is this old; on the same host the process is asked.
-STALE_AFTER_SECONDS = 600.0
-
-
-class RunBusyError(UserError):
-    """Another live process has this run."""
-
-
-class ClaimLostError(UserError):
-    """This process was silent for so long that another one took its run over."""
-
-
-def write_atomically(path: Path, data: str | bytes) -> None:
-    """Replace `path` by `data` in one step: readers see the old file or the new one, never a part."""
-    data = data.encode() if isinstance(data, str) else data
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+from lmsweep.files import locked, unwritable, write_atomically
+from lmsweep.sweep.claims import STALE_AFTER_SECONDS, ClaimLostError, RunBusyError, is_alive, owner
 
 
 class RunFolder:
@@ -55,15 +28,16 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.checkpoint = path / "checkpoint.ckpt"
         self.error = path / "error.txt"
+        self.log = path / "log.txt"
         self.attempt: int | None = None  # which claim on the run is ours
 
     def read_status(self) -> dict[str, Any]:
-        """The status, or {} when the run was never started."""
+        """The status, or {} when the run was never asked for."""
         try:
-            status: dict[str, Any] = json.loads(self.status.read_text())
+            status: dict[str, Any] = json.loads(self.status.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise UserError(
                 f"{self.status} is damaged ({error}); delete {self.path} to start again."
             ) from None
@@ -73,8 +47,13 @@ class RunFolder:
         """The results of a finished run, else None."""
         if self.read_status().get("state") != "done":
             return None
-        results: dict[str, Any] = json.loads(self.results.read_text())
+        results: dict[str, Any] = json.loads(self.results.read_bytes())
         return results
+
+    def is_running(self, status: Mapping[str, Any] | None = None) -> bool:
+        """Whether a live process has the run."""
+        status = self.read_status() if status is None else status
+        return status.get("state") == "running" and is_alive(status, self.status)
 
     def beat(self) -> None:
         """Tell other hosts that this run is alive: the heartbeat is the status file's time of change."""
@@ -96,9 +75,9 @@ class RunFolder:
         with self._ending("done"):
             write_atomically(self.results, json.dumps(results, indent=2) + "\n")
 
-    def fail(self, reason: str, traceback: str) -> None:
-        """Record why the run stopped."""
-        with self._ending("failed", reason=reason):
+    def fail(self, reason: str, traceback: str, *, final: bool = False) -> None:
+        """Record why the run stopped; `final` when training it again would only repeat that."""
+        with self._ending("failed", reason=reason, final=final):
             write_atomically(self.error, f"{reason}\n\n{traceback}")
 
     def release(self) -> None:
@@ -107,12 +86,24 @@ class RunFolder:
             pass
 
     @contextmanager
-    def _ending(self, state: str, **more: str) -> Iterator[None]:
-        with _locked(self.path.parent):
+    def _ending(self, state: str, **more: Any) -> Iterator[None]:
+        with locked(self.path.parent):
             status = self.check_claim()
             yield
-            ended = {**status, "state": state, "ended": time.time(), **more}
-            write_atomically(self.status, json.dumps(ended, indent=2) + "\n")
+            self.write_status({**status, "state": state, "ended": time.time(), **more})
+
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        """Replace the status; the caller holds the store's lock."""
+        write_atomically(self.status, json.dumps(status, indent=2) + "\n")
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Freeze what the run is made from; the caller holds the store's lock."""
+        write_atomically(self.config, yaml.dump(dict(config), Dumper=_Dumper, sort_keys=False))
+
+    def forget_outcome(self) -> None:
+        """Delete what training left, so that it starts afresh; the caller holds the store's lock."""
+        for file in (self.results, self.checkpoint, self.metrics, self.error, self.log):
+            file.unlink(missing_ok=True)
 
 
 class Store:
@@ -126,88 +117,106 @@ class Store:
         """The folder of a run, whether it exists or not."""
         return RunFolder(self.root / run_id)
 
-    def claim(self, run_id: str, config: Mapping[str, Any]) -> RunFolder | None:
-        """Take a run for this process; None when it is already done.
+    def folders(self) -> list[RunFolder]:
+        """Every run there is, by id."""
+        try:
+            with os.scandir(self.root) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [self.run(name) for name in names if not name.startswith(".")]
+
+    def submit(self, run_id: str, config: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+        """Freeze a run that is going to be trained: it is `pending` until a process claims it.
+
+        A run that a live process has, or that is done, is left as it is.
+        """
+        folder = self._folder(run_id)
+        with locked(self.root):
+            status = folder.read_status()
+            if status.get("state") == "done" or folder.is_running(status):
+                return
+            folder.write_config(config)
+            pending = {
+                "state": "pending",
+                "attempt": status.get("attempt", 0),
+                "created": status.get("created", time.time()),
+                "about": dict(about),
+            }
+            folder.write_status(pending)
+
+    def claim(
+        self,
+        run_id: str,
+        config: Mapping[str, Any],
+        about: Mapping[str, Any] | None = None,
+        *,
+        force: bool = False,
+    ) -> RunFolder | None:
+        """Take a run for this process; None when it is already done and not to be done again by `force`.
 
         Raises RunBusyError while another live process has it. A claim whose process is gone is taken over.
         """
-        folder = self.run(run_id)
-        try:
-            folder.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"outputs={self.root.parent} cannot be written ({error.strerror}); "
-                "name another folder with outputs=... or LMSWEEP_OUTPUTS."
-            ) from None
-        with _locked(self.root):
+        folder = self._folder(run_id)
+        with locked(self.root):
             status = folder.read_status()
-            if status.get("state") == "done":
+            if status.get("state") == "done" and not force:
                 return None
-            if status.get("state") == "running" and _is_alive(status, folder.status):
+            if folder.is_running(status):
                 raise RunBusyError(
                     f"{self.noun} {run_id} is in the hands of process {status['pid']} on {status['host']}; "
                     "wait for it, or stop that process and call again."
                 )
-            if not folder.config.exists():
-                write_atomically(folder.config, yaml.safe_dump(dict(config), sort_keys=False))
-            status = {
+            folder.write_config(config)
+            folder.attempt = status.get("attempt", 0) + 1
+            now = time.time()
+            claim = {
                 "state": "running",
-                "attempt": status.get("attempt", 0) + 1,
-                "created": status.get("created", time.time()),
-                "started": time.time(),
-                "host": socket.gethostname(),
-                "pid": os.getpid(),
-                "pid_started": _process_start(os.getpid()),
+                "attempt": folder.attempt,
+                "created": status.get("created", now),
+                "started": now,
+                **owner(),
+                "about": dict(about) if about is not None else status.get("about", {}),
             }
-            write_atomically(folder.status, json.dumps(status, indent=2) + "\n")
-            folder.attempt = status["attempt"]
+            folder.write_status(claim)
             folder.error.unlink(missing_ok=True)
+            if force:
+                folder.forget_outcome()
             for leftover in folder.path.glob(".*.tmp"):  # of a process that was killed while it wrote
                 leftover.unlink()
         return folder
 
+    def give_back(self, run_id: str) -> None:
+        """Make a run `pending` again whose process is gone without having said so."""
+        folder = self.run(run_id)
+        with locked(self.root):
+            status = folder.read_status()
+            if status.get("state") == "running" and not folder.is_running(status):
+                folder.write_status({**status, "state": "pending", "ended": time.time()})
 
-@contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    # Held for milliseconds while a claim is decided or given up; the kernel drops it when the process dies.
-    with (root / ".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    def remove(self, run_id: str) -> bool:
+        """Delete a run; False, and nothing happens, while a live process has it."""
+        folder = self.run(run_id)
+        with locked(self.root):
+            if folder.is_running():
+                return False
+            # Out of sight in one step, so that a kill in the middle leaves no half of a run.
+            grave = self.root / f".removed-{run_id}-{os.getpid()}"
+            folder.path.rename(grave)
+        shutil.rmtree(grave)
+        return True
 
-
-@contextmanager
-def beating(folders: Sequence[RunFolder], every_seconds: float = 20.0) -> Iterator[None]:
-    """Beat for all `folders` from a thread, so that no long step, validation or download looks like death."""
-    stop = threading.Event()
-
-    def beat() -> None:
-        while not stop.wait(every_seconds):
-            for folder in folders:
-                # A folder that is lost or cannot be reached now must not silence the others, nor this one's
-                # next beat; whether the claim still holds is asked again when the work ends.
-                with suppress(OSError, ClaimLostError):
-                    folder.beat()
-
-    thread = threading.Thread(target=beat, daemon=True, name="heartbeat")
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _is_alive(status: Mapping[str, Any], heartbeat: Path) -> bool:
-    if status["host"] == socket.gethostname():
-        started = _process_start(status["pid"])
-        return started is not None and abs(started - status["pid_started"]) < 2  # clocks get adjusted
-    return time.time() - heartbeat.stat().st_mtime < STALE_AFTER_SECONDS
+    def _folder(self, run_id: str) -> RunFolder:
+        folder = self.run(run_id)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(error, self.root.parent) or UserError(
+                f"outputs={self.root.parent} cannot be written ({error.strerror}); "
+                "name another folder with outputs=... or LMSWEEP_OUTPUTS."
+            ) from None
+        return folder
 
 
-def _process_start(pid: int) -> float | None:
-    """When a process started; None when it is gone. The kernel gives process ids out again, so both count."""
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except psutil.NoSuchProcess:
-        return None
+# libyaml writes a configuration ten times faster than Python does, which counts for thousands of runs.
+_Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

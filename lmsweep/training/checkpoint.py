@@ -1,6 +1,6 @@
 """One checkpoint file per run: while it trains, all that is needed to go on; then, the chosen weights."""
 
-import os
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
+
+from lmsweep.files import replacing, write_atomically
 
 FINISHED = "lmsweep_finished"
 
@@ -21,18 +23,22 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     return checkpoint
 
 
-def _replace(path: Path, temporary: Path) -> None:
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
 class RunCheckpoint(pl.Callback):
-    """After each validation: remember the best weights, then save everything in one atomic step."""
+    """After each validation: remember the best weights, then save everything in one atomic step.
 
-    def __init__(self, path: Path, val_size: int, check_claim: Callable[[], object] = lambda: None) -> None:
+    `check_claim` is called before the file is replaced; `seconds` says how long the run has trained in all.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        val_size: int,
+        check_claim: Callable[[], object] = lambda: None,
+        seconds: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.path = path
         self.check_claim = check_claim
+        self.seconds = seconds
         self.val_size = val_size
         self.seen_step = 0
         self.best_correct = -1
@@ -47,11 +53,12 @@ class RunCheckpoint(pl.Callback):
         self.consider(pl_module, correct, trainer.global_step)
         if trainer.state.fn != TrainerFn.FITTING:
             return  # the validation after the last step: what it saves is the finished checkpoint
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        trainer.save_checkpoint(temporary)
         if trainer.is_global_zero:
-            self.check_claim()
-            _replace(self.path, temporary)
+            with replacing(self.path) as temporary:
+                trainer.save_checkpoint(temporary)
+                self.check_claim()
+        else:
+            trainer.save_checkpoint(self.path)  # takes part in collecting what is saved; only rank 0 writes
 
     def consider(self, module: pl.LightningModule, correct: int, step: int) -> None:
         """Keep these weights if they are better than the best so far; the earlier of two equals stays."""
@@ -64,6 +71,7 @@ class RunCheckpoint(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Dropout draws from torch's generators, so their state belongs to the run."""
+        checkpoint["seconds"] = self.seconds()
         checkpoint["rng_state"] = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
 
     def on_load_checkpoint(
@@ -90,8 +98,9 @@ class RunCheckpoint(pl.Callback):
         self.best_weights = state_dict["weights"]
 
 
-def save_finished(path: Path, module: pl.LightningModule, summary: dict[str, Any]) -> None:
+def save_finished(path: Path, module: pl.LightningModule, summary: dict[str, Any], seconds: float) -> None:
     """Replace the checkpoint by the chosen weights; `summary` says how they were chosen."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    torch.save({"state_dict": module.state_dict(), FINISHED: summary}, temporary)
-    _replace(path, temporary)
+    # Through memory, because torch hides the reason when it cannot write to a path, such as a full disk.
+    buffer = io.BytesIO()
+    torch.save({"state_dict": module.state_dict(), FINISHED: summary, "seconds": seconds}, buffer)
+    write_atomically(path, buffer.getvalue())

@@ -14,7 +14,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from lmsweep.errors import UserError
+from lmsweep.errors import FinalError
 
 
 class JsonLinesLogger(Logger):
@@ -63,7 +63,7 @@ class JsonLinesLogger(Logger):
 CHECK_EVERY = 10
 
 
-class DivergedError(UserError):
+class DivergedError(FinalError):
     """The loss is not a number any more."""
 
 

@@ -61,17 +61,26 @@ def run(
 
     `check_claim` is called before a checkpoint is replaced, and raises when another process has the run.
     """
-    started = time.time()
+    started = time.monotonic()
     checkpoint_path = folder / "checkpoint.ckpt"
     checkpoint = load_checkpoint(checkpoint_path)
+    before = (
+        float(checkpoint.get("seconds", 0.0)) if checkpoint else 0.0
+    )  # of earlier attempts, as far as they count
+
+    def seconds() -> float:
+        return before + time.monotonic() - started
+
     if checkpoint is not None and FINISHED in checkpoint:
         # Stopped between the end of training and the record of its results.
-        chosen = checkpoint[FINISHED]
+        chosen, train_seconds = checkpoint[FINISHED], before
         job.module.load_state_dict(checkpoint["state_dict"])
     else:
-        chosen = _train(job, run_id, folder, checkpoint, check_claim)
+        keeper = RunCheckpoint(checkpoint_path, len(job.data.val), check_claim, seconds)
+        chosen = _train(job, run_id, folder, checkpoint, keeper)
+        train_seconds = seconds()
         check_claim()
-        save_finished(checkpoint_path, job.module, chosen)
+        save_finished(checkpoint_path, job.module, chosen, train_seconds)
     data, config = job.data, job.config
     metrics: dict[str, Any] = dict(chosen)
     for name, split in (("train", data.train), ("val", data.val), ("test", data.test)):
@@ -83,7 +92,8 @@ def run(
         "selection": config.trainer.selection,
         "metrics": metrics,
         "data": data.fingerprint,
-        "seconds": time.time() - started,
+        "seconds": seconds(),
+        "train_seconds": train_seconds,
         "provenance": provenance(),
     }
 
@@ -93,11 +103,10 @@ def _train(
     run_id: str,
     folder: Path,
     checkpoint: dict[str, Any] | None,
-    check_claim: Callable[[], object],
+    keeper: RunCheckpoint,
 ) -> dict[str, Any]:
     config, data, module = job.config, job.data, job.module
     step = checkpoint["global_step"] if checkpoint else 0
-    keeper = RunCheckpoint(folder / "checkpoint.ckpt", len(data.val), check_claim)
     log_every = config.trainer.log_every
     adversarial = build_adversarial(config)
     callbacks = [

@@ -7,9 +7,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from lmsweep.cli import config_folder
-from lmsweep.config import parse
 from lmsweep.evaluation.config import AuditConfig, EvaluationConfig, parse_as
 from lmsweep.sweep.execute import execute
+from lmsweep.sweep.task import split
 from tests.evaluation import tiny
 
 TRAINING = ("trainer.max_steps=120", "trainer.val_every=60", "optimizer.lr=0.05", "model.width=8")
@@ -50,7 +50,7 @@ def runs(tmp_path_factory) -> tuple[Path, dict[str, str]]:
     }
     tiny.write(outputs / "data")
     ids = {
-        name: execute(parse(composed("config", outputs, *TRAINING, *keys)))[0].id
+        name: execute(split(composed("config", outputs, *TRAINING, *keys))[0])[0].id
         for name, keys in wanted.items()
     }
     (outputs / "data").rename(outputs / "moved")

@@ -9,15 +9,10 @@ import time
 import pytest
 
 from lmsweep.errors import UserError
+from lmsweep.files import write_atomically
+from lmsweep.sweep.claims import STALE_AFTER_SECONDS, ClaimLostError, RunBusyError, beating
 from lmsweep.sweep.execute import RunFailedError, perform
-from lmsweep.sweep.store import (
-    STALE_AFTER_SECONDS,
-    ClaimLostError,
-    RunBusyError,
-    Store,
-    beating,
-    write_atomically,
-)
+from lmsweep.sweep.store import Store
 
 
 def claim_and_wait(root, results, barrier):
@@ -189,3 +184,54 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeyp
 def test_a_store_that_cannot_be_written_is_named():
     with pytest.raises(UserError, match=r"outputs=/proc/nowhere cannot be written.*LMSWEEP_OUTPUTS"):
         Store("/proc/nowhere").claim("abc", {})
+
+
+def test_a_submitted_run_waits_with_its_frozen_configuration(tmp_path):
+    store = Store(tmp_path)
+    store.submit("abc", {"seed": 1}, {"method": "xent"})
+    folder = store.run("abc")
+    assert folder.read_status()["state"] == "pending"
+    assert folder.config.read_text() == "seed: 1\n"
+    store.submit("abc", {"seed": 2}, {"method": "xent"})
+    assert folder.config.read_text() == "seed: 2\n"
+    claimed = store.claim("abc", {"seed": 2})
+    assert claimed.read_status()["about"] == {"method": "xent"}
+    store.submit("abc", {"seed": 3}, {})
+    assert (folder.read_status()["state"], folder.config.read_text()) == ("running", "seed: 2\n")
+    claimed.fail("it broke", "", final=True)
+    store.submit("abc", {"seed": 3}, {})
+    assert folder.read_status().keys() == {"state", "attempt", "created", "about"}
+    store.claim("abc", {}).finish({})
+    store.submit("abc", {"seed": 4}, {})
+    assert folder.read_status()["state"] == "done"
+
+
+def test_force_starts_afresh(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {})
+    folder.checkpoint.write_text("old")
+    folder.metrics.write_text("old")
+    folder.finish({"old": True})
+    again = store.claim("abc", {}, force=True)
+    assert again.read_status()["attempt"] == 2
+    assert not any(file.exists() for file in (folder.checkpoint, folder.metrics, folder.results))
+
+
+def test_a_run_is_given_back_only_when_its_process_is_gone(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {})
+    store.give_back("abc")
+    assert folder.read_status()["state"] == "running"
+    edit_status(folder, pid=2**22 + 1)
+    store.give_back("abc")
+    assert folder.read_status()["state"] == "pending"
+
+
+def test_a_live_run_is_not_removed(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {})
+    assert not store.remove("abc")
+    folder.release()
+    assert store.remove("abc")
+    assert store.folders() == []
+    assert [path.name for path in store.root.iterdir()] == [".lock"]

@@ -16,9 +16,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lmsweep.attacks import IFGSM, attack_curve, fgsm, pgd
 from lmsweep.cli import config_folder
-from lmsweep.config import RunConfig, parse
+from lmsweep.config import RunConfig
 from lmsweep.data import EvaluationBatches, Split
 from lmsweep.margin import MarginLoss
+from lmsweep.sweep.task import split
 from lmsweep.training.adversarial import AdversarialTraining, adversarial_batch, truncated_normal
 from lmsweep.training.run import prepare_run, run
 
@@ -27,7 +28,7 @@ SHORT = ("trainer.max_steps=24", "trainer.val_every=8", "trainer.batch_size=32",
 
 def configured(*overrides: str) -> RunConfig:
     with initialize_config_dir(config_folder(), version_base="1.3"):
-        return parse(OmegaConf.to_container(compose("config", [*overrides]), resolve=True))
+        return split(OmegaConf.to_container(compose("config", [*overrides]), resolve=True))[0]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,77 @@
+"""Who has a run, and whether they are still alive."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from lmsweep.errors import UserError
+
+# A claim from another host is given up when its heartbeat is this old; on the same host the process is asked.
+STALE_AFTER_SECONDS = 600.0
+
+
+class RunBusyError(UserError):
+    """Another live process has this run."""
+
+
+class ClaimLostError(UserError):
+    """This process was silent for so long that another one took its run over."""
+
+
+class Beats(Protocol):
+    """Something that has to give signs of life."""
+
+    def beat(self) -> None:
+        """Give one."""
+
+
+def owner() -> dict[str, Any]:
+    """This process, as a claim names it."""
+    pid = os.getpid()
+    return {"host": socket.gethostname(), "pid": pid, "pid_started": _process_start(pid)}
+
+
+def is_alive(status: Mapping[str, Any], heartbeat: Path) -> bool:
+    """Whether the process that `status` names still works; `heartbeat` is the file it touches."""
+    if status["host"] == socket.gethostname():
+        started = _process_start(status["pid"])
+        return started is not None and abs(started - status["pid_started"]) < 2  # clocks get adjusted
+    return time.time() - heartbeat.stat().st_mtime < STALE_AFTER_SECONDS
+
+
+@contextmanager
+def beating(folders: Sequence[Beats], every_seconds: float = 20.0) -> Iterator[None]:
+    """Beat for all `folders` from a thread, so that no long step, validation or download looks like death."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(every_seconds):
+            for folder in folders:
+                # A folder that is lost or cannot be reached now must not silence the others, nor this one's
+                # next beat; whether the claim still holds is asked again when the work ends.
+                with suppress(OSError, ClaimLostError):
+                    folder.beat()
+
+    thread = threading.Thread(target=beat, daemon=True, name="heartbeat")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _process_start(pid: int) -> float | None:
+    """When a process started; None when it is gone. The kernel gives process ids out again, so both count."""
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.NoSuchProcess:
+        return None

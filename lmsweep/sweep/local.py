@@ -1,0 +1,164 @@
+"""Run a plan on this machine: every missing run once, whatever dies on the way."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from lmsweep.errors import UserError
+from lmsweep.files import StoreUnwritableError
+from lmsweep.sweep.claims import ClaimLostError, RunBusyError
+from lmsweep.sweep.execute import Results, train
+from lmsweep.sweep.plan import Plan
+from lmsweep.sweep.pool import Ended, Pool
+from lmsweep.sweep.progress import Progress
+from lmsweep.sweep.standing import Request, standing
+
+# A run whose process is killed this often (by a kernel that is short of memory, say) is a failure.
+LIVES = 3
+LOOK_EVERY_SECONDS = 0.5  # at runs that other processes have
+
+
+@dataclass
+class Outcome:
+    """How each run of a plan ended."""
+
+    results: dict[str, Results] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+
+class LocalSweep:
+    """The runs of a plan on their way from missing to done."""
+
+    def __init__(self, plan: Plan, request: Request, pool: Pool, progress: Progress) -> None:
+        self.plan = plan
+        self.store = plan.store
+        self.request = request
+        self.pool = pool
+        self.progress = progress
+        self.began = time.time()
+        self.outcome = Outcome()
+        self.queue: deque[str] = deque()
+        self.elsewhere: dict[str, float] = {}  # when to look again at runs that another process has
+        self.deaths: Counter[str] = Counter()
+        self.unwritable: StoreUnwritableError | None = None
+
+    def run(self) -> Outcome:
+        """Train what is missing. Ctrl-C gives back what is under way; a full disk ends the sweep."""
+        for name, state in self.plan.standings(self.request).items():
+            if state == "missing":
+                config = self.plan.runs[name]
+                if not self.request.force:
+                    self.store.submit(name, config.to_dict(), config.about())
+                self.queue.append(name)
+            else:
+                self._settle(name, cached=True)
+        try:
+            while (self.queue and not self.unwritable) or self.pool.workers or self.elsewhere:
+                self._start()
+                for ended in self.pool.wait(LOOK_EVERY_SECONDS / 2):
+                    self._end(ended)
+                self._look_elsewhere()
+        finally:
+            for name in self.pool.stop():
+                self.store.give_back(name)
+        if self.unwritable:
+            raise self.unwritable
+        return self.outcome
+
+    def _start(self) -> None:
+        while self.queue and self.pool.free and not self.unwritable:
+            name = self.queue.popleft()
+            folder = self.store.run(name)
+            status = folder.read_status()
+            if folder.is_running(status):
+                self._leave(name)
+            elif self._is_settled(status):
+                self._settle(name, cached=True)
+            else:
+                config = self.plan.runs[name]
+                self.pool.start(name, partial(train, config, force=self.request.force), folder.log)
+                self.progress.started(name)
+
+    def _is_settled(self, status: Mapping[str, Any]) -> bool:
+        """Whether another process finished the run since this sweep began, or failed at it."""
+        since = status.get("ended", 0) >= self.began
+        if status.get("state") == "failed":
+            return since
+        return standing(status, self.request) == "cached" or (status.get("state") == "done" and since)
+
+    def _end(self, ended: Ended) -> None:
+        name, error = ended.key, ended.error
+        if isinstance(ended.value, dict):
+            self.outcome.results[name] = ended.value
+            self.progress.done(name, ended.value)
+        elif isinstance(error, StoreUnwritableError):
+            self.unwritable = error
+            self.progress.stopped(name)
+        elif isinstance(error, RunBusyError | ClaimLostError):
+            self._leave(name)
+        elif ended.died or isinstance(error, KeyboardInterrupt):
+            self._revive(name, ended.died or "SIGTERM")
+        elif self.store.run(name).read_status().get("state") == "failed":
+            self._settle(name)
+        else:
+            self._fail(name, f"{type(error).__name__}: {error}")
+
+    def _revive(self, name: str, death: str) -> None:
+        self.deaths[name] += 1
+        self.progress.stopped(name)
+        if self.deaths[name] < LIVES:
+            self.queue.appendleft(name)
+            return
+        reason = f"its process died {LIVES} times, the last time by {death}; is there enough memory?"
+        config = self.plan.runs[name]
+        try:
+            folder = self.store.claim(name, config.to_dict(), config.about())
+        except RunBusyError:
+            self._leave(name)
+            return
+        if folder is not None:
+            folder.fail(reason, f"See {folder.log} for what it printed.\n")
+        self._settle(name)
+
+    def _leave(self, name: str) -> None:
+        """Let another process finish the run; look now and then whether it has."""
+        self.elsewhere[name] = time.monotonic() + LOOK_EVERY_SECONDS
+        self.progress.elsewhere(name)
+
+    def _look_elsewhere(self) -> None:
+        now = time.monotonic()
+        for name in [name for name, due in self.elsewhere.items() if due <= now]:
+            folder = self.store.run(name)
+            status = folder.read_status()
+            if folder.is_running(status):
+                self.elsewhere[name] = now + LOOK_EVERY_SECONDS
+                continue
+            del self.elsewhere[name]
+            if self._is_settled(status):
+                self._settle(name, cached=True)
+            elif not self.unwritable:
+                self.queue.append(name)
+
+    def _settle(self, name: str, *, cached: bool = False) -> None:
+        """Take over what the store says about a run that is done or failed."""
+        folder = self.store.run(name)
+        try:
+            results = folder.read_results()
+        except (UserError, OSError) as error:
+            self._fail(name, str(error))
+            return
+        if results is None:
+            self._fail(name, str(folder.read_status().get("reason", "it failed without a reason")))
+            return
+        self.outcome.results[name] = results
+        if cached:
+            self.progress.cached(name)
+        else:
+            self.progress.done(name, results)
+
+    def _fail(self, name: str, reason: str) -> None:
+        self.outcome.failures[name] = reason
+        self.progress.failed(name, reason)

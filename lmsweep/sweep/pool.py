@@ -1,0 +1,193 @@
+"""Worker processes: a fresh one per task, forked from a server that has torch and Lightning imported."""
+
+import faulthandler
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import cloudpickle
+
+# A worker that does not give its run back within this time is killed; checkpoints lose nothing by that.
+GRACE_SECONDS = 30.0
+
+PRELOAD = ("lmsweep.sweep.preload",)
+
+_context = multiprocessing.get_context("forkserver")
+
+
+@dataclass
+class Ended:
+    """A task whose process is gone: what it returned or raised, or how it died."""
+
+    key: str
+    value: Any = None
+    error: BaseException | None = None
+    died: str | None = None  # "signal 9 (SIGKILL)", when it said nothing
+
+
+@dataclass
+class _Worker:
+    key: str
+    process: ForkServerProcess
+    connection: Connection
+    slot: int
+
+
+class Pool:
+    """At most one task per slot at a time; a slot is the environment that its tasks get (say, one GPU)."""
+
+    def __init__(self, slots: Sequence[Mapping[str, str]], preload: Sequence[str] = PRELOAD) -> None:
+        # One thread per process unless a task asks for more: OpenMP spins when cores are overbooked.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        _context.set_forkserver_preload(list(preload))  # counts when the server is started
+        self.slots = list(slots)
+        self.workers: dict[str, _Worker] = {}
+
+    @property
+    def free(self) -> bool:
+        """Whether another task can start now."""
+        return len(self.workers) < len(self.slots)
+
+    def start(self, key: str, task: Callable[[], Any], log: Path | None = None) -> None:
+        """Begin a task in a new process; what it prints goes to the end of `log`."""
+        busy = {worker.slot for worker in self.workers.values()}
+        slot = next(index for index in range(len(self.slots)) if index not in busy)
+        ours, theirs = _context.Pipe(duplex=False)
+        arguments = (theirs, dict(self.slots[slot]), log, cloudpickle.dumps(task))
+        process = _fork(arguments, key)
+        theirs.close()
+        self.workers[key] = _Worker(key, process, ours, slot)
+
+    def wait(self, timeout: float) -> list[Ended]:
+        """Tasks that ended, at the latest after `timeout` seconds."""
+        watched: list[Any] = [worker.process.sentinel for worker in self.workers.values()]
+        watched += [worker.connection for worker in self.workers.values()]
+        wait(watched, timeout)
+        gone = [w for w in self.workers.values() if w.connection.poll() or w.process.exitcode is not None]
+        for worker in gone:
+            del self.workers[worker.key]
+        return [_ended(worker) for worker in gone]
+
+    def stop(self, grace: float = GRACE_SECONDS) -> list[str]:
+        """End all tasks, gently first; return the keys of those that were running."""
+        stopped = list(self.workers)
+        for worker in self.workers.values():
+            worker.process.terminate()
+        deadline = time.monotonic() + grace
+        for worker in self.workers.values():
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.exitcode is None:
+                worker.process.kill()
+                worker.process.join()
+            worker.connection.close()
+        self.workers.clear()
+        return stopped
+
+
+def _fork(arguments: tuple[Any, ...], name: str) -> ForkServerProcess:
+    """Start a worker; when the server was killed a moment ago, it takes a moment to be seen and replaced."""
+    for pause in (0.1, 0.5, 2.0, None):
+        process = _context.Process(target=_work, args=arguments, name=name)
+        try:
+            process.start()
+            break
+        except (EOFError, OSError):
+            if pause is None:
+                raise
+            time.sleep(pause)
+    return process
+
+
+def _ended(worker: _Worker) -> Ended:
+    with worker.connection as connection:
+        try:
+            returned, value = pickle.loads(connection.recv_bytes()) if connection.poll() else (None, None)  # noqa: S301 - from our own child
+        except EOFError:
+            returned, value = None, None
+    worker.process.join()
+    if returned is None:
+        return Ended(worker.key, died=_death(worker.process.exitcode or 0))
+    return Ended(worker.key, value=value) if returned else Ended(worker.key, error=value)
+
+
+def _death(exitcode: int) -> str:
+    if exitcode < 0:
+        return f"signal {-exitcode} ({signal.Signals(-exitcode).name})"
+    return f"exit status {exitcode}"
+
+
+def _work(connection: Connection, environment: Mapping[str, str], log: Path | None, task: bytes) -> None:
+    """What a worker process does: its task, nothing else, and never longer than its parent lives."""
+    os.environ.update(environment)
+    # Ctrl-C reaches the whole process group of a terminal; what it means for the runs, the parent decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _interrupt)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if log is not None:
+        _redirect(log)
+    try:
+        answer: tuple[bool, Any] = True, pickle.loads(task)()  # noqa: S301 - from our own parent
+    except BaseException as error:
+        answer = False, error
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        message = cloudpickle.dumps(answer)
+    except Exception as error:  # an error that cannot travel, or a value
+        message = cloudpickle.dumps((False, RuntimeError(f"{answer[1]!r} cannot be sent: {error}")))
+    try:
+        connection.send_bytes(message)
+    except BrokenPipeError:
+        return  # the parent is gone; the store has all that counts
+
+
+def _interrupt(_signum: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _redirect(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    faulthandler.enable()
+
+
+def call_all(
+    slots: Sequence[Mapping[str, str]],
+    tasks: Mapping[str, Callable[[], Any]],
+    *,
+    log: Path | None = None,
+    preload: Sequence[str] = PRELOAD,
+) -> dict[str, Any]:
+    """Call every task in a process of its own and return what each returned; the first error ends it all."""
+    pool, waiting, values = Pool(slots, preload), dict(tasks), {}
+    try:
+        while waiting or pool.workers:
+            while waiting and pool.free:
+                key = next(iter(waiting))
+                pool.start(key, waiting.pop(key), log)
+            for ended in pool.wait(1.0):
+                if ended.error or ended.died:
+                    raise ended.error or RuntimeError(f"the process of {ended.key} died by {ended.died}")
+                values[ended.key] = ended.value
+    finally:
+        pool.stop()
+    return {key: values[key] for key in tasks}

@@ -1,0 +1,155 @@
+"""How far a sweep is: a live table on a terminal, one line per run elsewhere."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+from rich.text import Text
+
+LAST_RESULTS = 5
+FILE_WIDTH = 200  # of a table that goes to a file, where there is no edge
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def label(about: Mapping[str, Any]) -> str:
+    """A run in a few words."""
+    words = [str(about.get("method", "?")), str(about.get("data", ""))]
+    for key, plain in (("label_noise", 0.0), ("fraction", 1.0), ("gamma", None)):
+        value = about.get(key, plain)
+        if value != plain:
+            words.append(f"{key}={value:g}" if isinstance(value, float | int) else f"{key}={value}")
+    return " ".join([*words, f"seed={about.get('seed', '?')}"])
+
+
+class Progress:
+    """Counts, and what to show of them. Everything goes to stderr: stdout belongs to results."""
+
+    def __init__(
+        self, about: Mapping[str, Mapping[str, Any]], workers: int, console: Console | None = None
+    ) -> None:
+        self.console = console or Console(file=sys.stderr)
+        self.about = about
+        self.total = len(about)
+        self.workers = workers
+        self.counts = {"done": 0, "cached": 0, "failed": 0}
+        self.began: dict[str, float] = {}
+        self.seconds: list[float] = []
+        self.last: list[str] = []
+        self.bar = Bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self.task = self.bar.add_task("runs", total=self.total)
+        live = self.console.is_terminal
+        self.live = Live(self, console=self.console, refresh_per_second=4, transient=True) if live else None
+
+    def __enter__(self) -> "Progress":
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    @property
+    def left(self) -> int:
+        """Runs that are neither done, cached nor failed."""
+        return self.total - sum(self.counts.values())
+
+    def time_left(self) -> float | None:
+        """Seconds until the last run ends, when the others take as long as those that have ended."""
+        if not self.seconds:
+            return None
+        typical = sum(self.seconds) / len(self.seconds)
+        now = time.monotonic()
+        spent = sum(min(now - began, typical) for began in self.began.values())
+        return (self.left * typical - spent) / self.workers
+
+    def started(self, name: str) -> None:
+        """A run began in a process of ours."""
+        self.began[name] = time.monotonic()
+
+    def done(self, name: str, results: Mapping[str, Any]) -> None:
+        """A run of ours ended well."""
+        seconds = self._stop_clock(name)
+        if seconds is not None:
+            self.seconds.append(seconds)
+        metrics = results["metrics"]
+        scores = f"validation {metrics['val_accuracy']:.2%}  test {metrics['test_accuracy']:.2%}"
+        self._count("done", f"{name}  {label(self.about[name])}  {scores}  {seconds or 0:.1f} s")
+
+    def failed(self, name: str, reason: str) -> None:
+        """A run ended badly, now or before."""
+        self._stop_clock(name)
+        self._count("failed", f"{name}  {label(self.about[name])}  failed: {reason}")
+
+    def cached(self, name: str) -> None:
+        """A run was there already, or another process finished it."""
+        self._count("cached", None)
+
+    def elsewhere(self, name: str) -> None:
+        """Another process has the run."""
+        self._stop_clock(name)
+
+    def stopped(self, name: str) -> None:
+        """A process of ours ended without a result; the run is not lost."""
+        self._stop_clock(name)
+        self._line(f"{name}  {label(self.about[name])}  stopped before its end")
+
+    def _stop_clock(self, name: str) -> float | None:
+        began = self.began.pop(name, None)
+        return None if began is None else time.monotonic() - began
+
+    def _count(self, what: str, line: str | None) -> None:
+        self.counts[what] += 1
+        self.bar.update(self.task, completed=self.total - self.left)
+        if line is not None:
+            self._line(line)
+
+    def _line(self, line: str) -> None:
+        self.last = [*self.last[1 - LAST_RESULTS :], line]
+        if self.live is None:
+            place = f"[{self.total - self.left:>{len(str(self.total))}}/{self.total}]"
+            print(place, line, file=self.console.file, flush=True)
+
+    def summary(self) -> str:
+        """The counts in one line."""
+        counts = [f"{number} {what}" for what, number in self.counts.items()]
+        parts = [*counts, f"{len(self.began)} running", f"{self.left} left"]
+        remaining = self.time_left()
+        return "  ".join([*parts, f"about {duration(remaining)} to go"] if remaining else parts)
+
+    def __rich__(self) -> Group:
+        """The live picture."""
+        now = time.monotonic()
+        running = Table.grid(padding=(0, 2))
+        for name, began in list(self.began.items()):
+            running.add_row(name, label(self.about[name]), duration(now - began))
+        return Group(self.bar, Text(self.summary()), running, *(_line(line) for line in self.last))
+
+
+def _line(line: str) -> Text:
+    return Text(line, style="red" if "failed:" in line else "dim", no_wrap=True, overflow="ellipsis")
+
+
+def print_failures(rows: Sequence[tuple[str, str, str, Path]]) -> None:
+    """What went wrong: run, what it was, why, and where to read more."""
+    table = Table("run", "what", "reason", "details", title="Failed runs", title_justify="left")
+    for *words, details in rows:
+        table.add_row(*(Text(cell, overflow="fold") for cell in (*words, str(details))))
+    console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        console.width = FILE_WIDTH
+    console.print(table)

@@ -1,0 +1,50 @@
+"""The sweeper behind `-m`: Hydra's grid, with axes of their own for each method."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from lmsweep.sweep.grid import expand
+
+
+class GridSweeper(Sweeper):
+    """`params` as in Hydra's own sweeper, and `by_method` as `expand` describes it.
+
+    Unlike Hydra's, it writes no multirun.yaml (the store keeps each run's configuration) and does not compose
+    every job twice, because the launcher composes all of them before it starts any.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Any] | None = None,
+        by_method: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.params = dict(params or {})
+        self.by_method = dict(by_method or {})
+        self.config: DictConfig
+        self.hydra_context: HydraContext
+        self.launcher: Launcher
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Keep what Hydra gives, and make the launcher."""
+        self.config, self.hydra_context = config, hydra_context
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Launch the whole grid."""
+        loader = cast(ConfigLoaderImpl, self.hydra_context.config_loader)
+        method = self.config.hydra.runtime.choices.get("method", "")
+        jobs = expand(self.params, self.by_method, arguments, OverridesParser.create(loader), method)
+        returned = self.launcher.launch(jobs, initial_job_idx=0)
+        for result in returned:
+            _ = result.return_value  # raises what a job raised
+        return [returned]

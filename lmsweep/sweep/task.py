@@ -1,0 +1,66 @@
+"""What Hydra calls with a composed configuration: one run, and the line about its result."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+from pydantic import ValidationError
+
+from lmsweep.config import RunConfig, parse
+from lmsweep.errors import ConfigError
+from lmsweep.explain import invalid_value
+from lmsweep.sweep.execute import execute
+from lmsweep.sweep.standing import Request
+
+# Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.
+OF_THE_SWEEP = ("figure",)
+
+
+class RunTask:
+    """One run of lmsweep as Hydra's task function; launchers that know it can do more than call it.
+
+    `guard` calls a function and turns its errors into sentences; in a sweep they pass, so that it goes on.
+    """
+
+    def __init__(self, guard: Callable[[Callable[[], Any]], None]) -> None:
+        self.guard = guard
+
+    def __call__(self, config: DictConfig) -> float | None:
+        """Train, or read what is there, print one line, and return the validation accuracy."""
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.types import RunMode
+
+        plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            return run_one(plain)
+        self.guard(lambda: run_one(plain))
+        return None
+
+
+def run_one(plain: Mapping[str, Any]) -> float | None:
+    """Do what a composed configuration asks for; None when it is only a rehearsal."""
+    config, request = split(plain)
+    if request.dry_run:
+        from lmsweep.sweep.estimate import describe
+        from lmsweep.sweep.plan import Plan
+
+        print(describe(Plan.of([config]), request), flush=True)
+        return None
+    folder, results = execute(config, request)
+    metrics = results["metrics"]
+    print(
+        f"{folder.path}  validation {metrics['val_accuracy']:.2%}  test {metrics['test_accuracy']:.2%}",
+        flush=True,
+    )
+    return float(metrics["val_accuracy"])
+
+
+def split(plain: Mapping[str, Any]) -> tuple[RunConfig, Request]:
+    """Part a composed configuration into the run and what the call wants done about it."""
+    keys = Request.model_fields.keys()
+    try:
+        request = Request.model_validate({key: plain[key] for key in keys if key in plain})
+    except ValidationError as error:
+        raise ConfigError(invalid_value(Request, error.errors()[0])) from None
+    of_the_run = {key: value for key, value in plain.items() if key not in (*keys, *OF_THE_SWEEP)}
+    return parse(of_the_run), request

@@ -1,0 +1,36 @@
+"""How long a run will take, from a few of its steps."""
+
+import tempfile
+import time
+from pathlib import Path
+
+from lmsweep.config import RunConfig
+from lmsweep.training.run import evaluate, prepare_run, run
+
+# Steps are added to the probe as long as it stays about this short.
+BUDGET_SECONDS = 3.0
+MOST_STEPS = 20
+
+
+def probe_seconds(config: RunConfig) -> float:
+    """Estimate the seconds of a whole run; trains a few steps in a temporary folder and forgets them."""
+    _short_run(config, 1)  # the first steps of a process are slow
+    one = _short_run(config, 1)
+    more = max(1, min(MOST_STEPS, int(BUDGET_SECONDS / one)))
+    step = max(0.0, (_short_run(config, 1 + more) - one) / more)
+    job = prepare_run(config)
+    started = time.monotonic()
+    evaluate(job.module, job.data.val)
+    validation = time.monotonic() - started
+    validations = config.trainer.max_steps // config.trainer.val_every
+    return one + step * (config.trainer.max_steps - 1) + validation * max(0, validations - 1)
+
+
+def _short_run(config: RunConfig, steps: int) -> float:
+    trainer = config.trainer.model_copy(update={"max_steps": steps, "val_every": steps})
+    tracking = config.tracking.model_copy(update={"name": "none"})
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        short = config.model_copy(update={"trainer": trainer, "tracking": tracking, "outputs": folder})
+        run(prepare_run(short), "probe", Path(folder))
+    return time.monotonic() - started

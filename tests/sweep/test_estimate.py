@@ -1,0 +1,52 @@
+"""How long a sweep will take."""
+
+import json
+
+import pytest
+
+from lmsweep.sweep.cost import cost_key
+from lmsweep.sweep.estimate import _wall, estimate, past_seconds
+from lmsweep.sweep.plan import Plan
+from lmsweep.sweep.store import Store
+from lmsweep.training.probe import probe_seconds
+from lmsweep.training.run import prepare_run, run
+from tests.test_config import config
+
+
+def test_what_does_not_cost_time_does_not_count():
+    key = cost_key(config())
+    for free in ("seed=3", "data.label_noise=0.4", "data.fraction=0.1", "margin.gamma=9", "optimizer.lr=1"):
+        assert cost_key(config(free)) == key
+    others = ("method=xent", "margin.layers=input", "margin.top_k=1", "trainer.max_steps=9", "model.width=3")
+    assert len({key, *(cost_key(config(other)) for other in others)}) == len(others) + 1
+
+
+def finished(store, name, key, seconds):
+    store.claim(name, {}).finish({"cost_key": key, "seconds": seconds, "metrics": {}})
+
+
+def test_past_runs_say_how_long_the_next_ones_take(tmp_path):
+    store = Store(tmp_path)
+    plan = Plan.of([config(f"seed={seed}", f"outputs={tmp_path}") for seed in (0, 1)])
+    key = cost_key(config())
+    for name, seconds in (("a", 1.0), ("b", 100.0), ("c", 3.0)):
+        finished(store, name, key, seconds)
+    finished(store, "d", "other", 50.0)
+    store.claim("e", {})
+    assert past_seconds(store) == {key: 3.0, "other": 50.0}
+    assert estimate(plan, plan.jobs, [{}]) == dict.fromkeys(plan.jobs, 3.0)
+
+
+def test_runs_go_to_the_next_free_worker():
+    assert _wall({"a": 5, "b": 1, "c": 1, "d": 1}, 2) == 5
+    assert _wall({"a": 5, "b": 1, "c": 1, "d": 1}, 1) == 8
+    assert _wall({}, 3) == 0
+
+
+def test_a_probe_comes_near_the_real_time_and_leaves_nothing(tmp_path):
+    one = config("method=xent", "trainer.max_steps=300", "trainer.val_every=100", f"outputs={tmp_path}")
+    guess = probe_seconds(one)
+    assert not list(tmp_path.iterdir())
+    real = run(prepare_run(one), "id", tmp_path)["seconds"]
+    assert guess == pytest.approx(real, rel=0.9)
+    assert json.dumps(guess)

@@ -1,0 +1,58 @@
+"""What is shown of a sweep, on a terminal and elsewhere."""
+
+import io
+
+from rich.console import Console
+
+from lmsweep.sweep.progress import Progress, duration, label
+
+ABOUT = {
+    name: {"method": "xent", "data": "digits", "label_noise": 0.0, "fraction": 1.0, "seed": seed}
+    for seed, name in enumerate("abcd")
+}
+RESULTS = {"metrics": {"val_accuracy": 0.5, "test_accuracy": 0.25}}
+
+
+def filled(console):
+    progress = Progress(ABOUT, 2, console)
+    progress.cached("a")
+    progress.started("b")
+    progress.began["b"] -= 10
+    progress.done("b", RESULTS)
+    progress.started("c")
+    progress.failed("c", "it broke")
+    progress.started("d")
+    return progress
+
+
+def test_elsewhere_there_is_one_line_per_run():
+    text = io.StringIO()
+    progress = filled(Console(file=text))
+    lines = text.getvalue().splitlines()
+    assert lines == [
+        "[2/4] b  xent digits seed=1  validation 50.00%  test 25.00%  10.0 s",
+        "[3/4] c  xent digits seed=2  failed: it broke",
+    ]
+    assert progress.summary().startswith("1 done  1 cached  1 failed  1 running  1 left  about 5 s to go")
+
+
+def test_on_a_terminal_there_is_a_picture_of_it_all():
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    progress = filled(console)
+    with console.capture() as captured:
+        console.print(progress)
+    picture = captured.get()
+    for part in ("3/4", "1 done", "1 failed", "d", "xent digits seed=3", "failed: it broke", "50.00%"):
+        assert part in picture
+    with progress:
+        assert progress.live.is_started
+    assert not progress.live.is_started
+
+
+def test_how_long_is_said_as_people_say_it():
+    assert [duration(s) for s in (5, 90, 3600, 9000)] == ["5 s", "2 min", "60 min", "2 h 30 min"]
+
+
+def test_a_run_is_named_by_what_is_not_plain():
+    about = {"method": "margin_l2_all", "data": "mnist", "label_noise": 0.2, "fraction": 0.01, "gamma": 4.0}
+    assert label({**about, "seed": 1}) == "margin_l2_all mnist label_noise=0.2 fraction=0.01 gamma=4 seed=1"
