@@ -23,8 +23,10 @@ def unknown_key(schema: Schema, key: str) -> str:
     return f"There is no key {key}; {'.'.join(parents) or 'the configuration'} has {names}."
 
 
-def invalid_value(schema: Schema, error: Mapping[str, Any]) -> str:
-    """A value that pydantic refused: what it was, what is allowed, where to change it."""
+def invalid_value(
+    schema: Schema, error: Mapping[str, Any], where: str = "on the command line or in conf/"
+) -> str:
+    """A value that pydantic refused: what it was, what is allowed, `where` to change it."""
     path = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
         return unknown_key(schema, ".".join(path))
@@ -32,7 +34,7 @@ def invalid_value(schema: Schema, error: Mapping[str, Any]) -> str:
     key = ".".join(path[: len(fields)])
     problem = " is missing" if error["type"] == "missing" else f"={_as_typed(error['input'])} is not allowed"
     allowed = fields[-1].description or "a group of keys"
-    return f"{key}{problem}: it must be {allowed}; change it on the command line or in conf/."
+    return f"{key}{problem}: it must be {allowed}; change it {where}."
 
 
 def hydra_error(schema: Schema, error: BaseException) -> str:

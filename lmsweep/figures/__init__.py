@@ -1,0 +1,1 @@
+"""From the store to a figure: collect, select, aggregate, draw, check the paper's claims, report."""

@@ -1,0 +1,67 @@
+"""Draw figures 12 to 14: the mean distance to the boundary while a network trains."""
+
+from collections.abc import Mapping
+
+import matplotlib
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from lmsweep.figures.layout import Sheet, seeds_phrase
+from lmsweep.figures.style import BAND, LINE_WIDTH, RC, SPLITS, method_style
+
+LAYERS = {"input": "input layer", "middle": "middle layer", "output": "output layer"}
+
+
+def draw_distances(
+    table: pd.DataFrame,
+    title: str,
+    scale: str,
+    layers: Mapping[str, str] | None = None,
+    ylabel: str = "distance to boundary",
+) -> Figure:
+    """Layers below each other, methods beside each other, one line per split; a row has one y axis.
+
+    `table` has the columns method, layer, split, step, mean, low, high and n; `layers` says what to call them
+    and in which order they come (default: input, middle, output).
+    """
+    names = layers or LAYERS
+    rows = [layer for layer in names if layer in set(table["layer"])]
+    methods = list(dict.fromkeys(table["method"]))
+    if not rows:
+        raise ValueError(f"the table has none of the layers {', '.join(names)}")
+    sheet = Sheet(len(rows), len(methods), 3.0, 1.75)
+    with matplotlib.rc_context(RC):
+        for i, layer in enumerate(rows):
+            for j, method in enumerate(methods):
+                axes = sheet.axes[i][j]
+                if j:
+                    axes.sharey(sheet.axes[i][0])
+                cell = table[(table["layer"] == layer) & (table["method"] == method)]
+                for split, (color, line, _) in SPLITS.items():
+                    curve = cell[cell["split"] == split].sort_values("step")
+                    step, mean, low, high = (
+                        curve[name].to_numpy(dtype=float) for name in ("step", "mean", "low", "high")
+                    )
+                    axes.plot(step, mean, color=color, linestyle=line, linewidth=LINE_WIDTH, label=split)
+                    axes.fill_between(step, low, high, color=color, alpha=BAND, linewidth=0)
+                if cell.empty:
+                    axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", color="#888")
+                axes.set_title(f"{method_style(method).legend}, {names[layer]}")
+                axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+                axes.grid(axis="y", color="#e4e4e4", linewidth=0.5)
+                axes.set_axisbelow(True)
+                if i == len(rows) - 1:
+                    axes.set_xlabel("training step")
+                if j == 0:
+                    axes.set_ylabel(ylabel)
+        handles = [
+            Line2D([], [], color=color, linestyle=line, linewidth=LINE_WIDTH)
+            for color, line, _ in SPLITS.values()
+        ]
+    subtitle = seeds_phrase(scale, [int(n) for n in table["n"]])
+    if any(n > 1 for n in table["n"]):
+        subtitle += "; bands: 95% interval"
+    return sheet.finish(title, subtitle, handles, [label for _, _, label in SPLITS.values()])

@@ -1,0 +1,64 @@
+"""Which hyperparameters a figure shows: named rules that look at validation accuracy, never at the result.
+
+Points are rows of panel, method, x, seed, y, run, setting (the hyperparameters as JSON) and val (the run's
+validation accuracy). A rule returns some of them, unchanged.
+"""
+
+import math
+from collections.abc import Collection
+
+import pandas as pd
+
+from lmsweep.errors import ConfigError
+
+SENTENCES = {
+    "best_validation": (
+        "Per method and x the hyperparameters with the highest mean validation accuracy over seeds, among "
+        "those with the most finished seeds; under an attack one choice per method, by the accuracy on clean "
+        "validation samples; ties go to the setting that sorts first."
+    ),
+    "all": "No selection: every method has one setting, and all its runs are shown.",
+}
+
+
+def select(rule: str, points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
+    """The points that a named rule keeps."""
+    return best_validation(points, attack_panels) if rule == "best_validation" else every(points)
+
+
+def best_validation(points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
+    """The points of the best setting per panel, method and x; in attack panels per panel and method.
+
+    A setting that fewer seeds finished than another is not eligible: it may owe its mean to those that
+    diverged.
+    """
+    # All strengths of an attack meet the same network, so in those panels x is no part of the choice.
+    place = points["x"].where(~points["panel"].isin(list(attack_panels)), 0.0)
+    keyed = points.assign(_place=place)
+    runs = keyed[keyed["val"].notna()].drop_duplicates(["panel", "method", "_place", "setting", "seed"])
+    cells = ["panel", "method", "_place"]
+    settings = runs.groupby([*cells, "setting"], as_index=False).agg(
+        seeds=("seed", "nunique"), val=("val", _mean)
+    )
+    complete = settings[settings["seeds"] == settings.groupby(cells)["seeds"].transform("max")]
+    ranked = complete.sort_values(["val", "setting"], ascending=[False, True])
+    best = ranked.drop_duplicates(cells)[[*cells, "setting"]]
+    kept = keyed.merge(best, on=[*cells, "setting"], how="inner")
+    return kept.drop(columns="_place").reset_index(drop=True)
+
+
+def every(points: pd.DataFrame) -> pd.DataFrame:
+    """All points; ConfigError when a cell has several settings, of which a rule would have to choose."""
+    counts = points.groupby(["panel", "method", "x"])["setting"].nunique()
+    if (counts > 1).any():
+        panel, method, x = counts.index[int(counts.to_numpy().argmax())]
+        raise ConfigError(
+            f"figure.selection=all is not allowed: {method} has {counts.max()} settings at x={x:g} of panel "
+            f"{panel} and must have one; use best_validation, or take the others out of the grid."
+        )
+    return points.reset_index(drop=True)
+
+
+def _mean(values: pd.Series) -> float:
+    # Rounded once, so that equal settings tie in whatever order their seeds come.
+    return math.fsum(values) / len(values)

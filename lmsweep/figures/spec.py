@@ -1,0 +1,192 @@
+"""The schema of `figure:` in sweeps/: what is drawn, and which statements of the paper it is held against.
+
+Each description completes the sentence "it must be ..." in the error a user sees.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from lmsweep.errors import ConfigError
+from lmsweep.explain import invalid_value
+from lmsweep.fields import Name, Node
+from lmsweep.figures.claim_spec import CLAIM_KINDS, AnyClaim
+
+METHOD = r"^(xent|hinge|margin_l(inf|\d+(\.\d+)?)_[^\s]+?)(\+(fgsm|pgd))?$"
+Unit = Annotated[Literal["none", "percent"], Field(description="none or percent")]
+Method = Annotated[
+    str, Field(pattern=METHOD, description="a method as runs name it: xent, margin_l2_all, xent+pgd, ...")
+]
+# A list with items of a schema of its own: an error in one of them is told by that schema.
+Parts = Field(description="a list of groups of keys")
+
+
+class XAxis(Node):
+    """`x`: a key of the run, or the strength of an attack."""
+
+    key: Annotated[str | None, Field(min_length=1, description="a key of a run, or null")] = None
+    attack: Annotated[str | None, Field(min_length=1, description="a name in attacks, or null")] = None
+    label: Name
+    unit: Unit = "none"
+    scale: Annotated[Literal["linear", "log"], Field(description="linear or log")] = "linear"
+
+
+class YAxis(Node):
+    """`y`: a number of a run's results, or of an evaluation's."""
+
+    metric: Name
+    label: Name
+    unit: Unit = "none"
+
+
+class Panel(Node):
+    """One pair of axes."""
+
+    name: Annotated[str, Field(pattern=r"^\w+$", description="a name of letters, digits and underscores")]
+    title: Name
+    x: XAxis
+    y: YAxis
+    methods: Annotated[list[Method], Field(min_length=1, description="a list of methods as runs name them")]
+
+
+class AttackSpec(Node):
+    """An evaluation of the selected runs."""
+
+    overrides: Annotated[list[str], Field(description="a list of overrides of conf/evaluation.yaml")]
+
+
+TaggedClaim = Annotated[AnyClaim, Field(discriminator="kind")]
+Point = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+class Reference(Node):
+    """Published points of others."""
+
+    panel: Name
+    name: Name
+    points: Annotated[list[Point], Field(min_length=1, description="a list of [x, y]")]
+    note: Annotated[str, Field(description="where the points are from")] = ""
+
+
+class FigureSpec(Node):
+    """A figure."""
+
+    name: Name
+    title: Name
+    paper: Annotated[str, Field(min_length=1, description="the figure's number in the paper")]
+    question: Annotated[str, Field(min_length=1, description="one sentence")]
+    kind: Annotated[
+        Literal["curves", "regions", "distances"], Field(description="curves, regions or distances")
+    ]
+    selection: Annotated[Literal["best_validation", "all"], Field(description="best_validation or all")]
+    panels: Annotated[list[Panel], Parts] = Field(default_factory=list)
+    attacks: Annotated[dict[str, AttackSpec], Field(description="a group of names with overrides")] = Field(
+        default_factory=dict
+    )
+    references: Annotated[list[Reference], Parts] = Field(default_factory=list)
+    claims: Annotated[list[TaggedClaim], Parts] = Field(default_factory=list)
+
+    def panel(self, name: str) -> Panel:
+        """The panel with this name."""
+        return next(panel for panel in self.panels if panel.name == name)
+
+    @property
+    def attack_panels(self) -> tuple[str, ...]:
+        """Panels over the strength of an attack: all their points come from the same runs."""
+        return tuple(panel.name for panel in self.panels if panel.x.attack)
+
+    @property
+    def methods(self) -> list[str]:
+        """Every method, in the order in which panels name them."""
+        return list(dict.fromkeys(method for panel in self.panels for method in panel.methods))
+
+
+def parse_figure(config: Mapping[str, Any], file: str | Path) -> FigureSpec:
+    """Check the `figure:` of a sweep; raise ConfigError with one sentence about the first thing wrong."""
+    try:
+        spec = FigureSpec.model_validate(config)
+    except ValidationError as error:
+        raise ConfigError(_explain(config, dict(error.errors()[0]), file)) from None
+    problem = next(_problems(spec, Path(file).stem), None)
+    if problem:
+        raise ConfigError(f"{problem}; change it in {file}.")
+    return spec
+
+
+def _explain(config: Mapping[str, Any], error: dict[str, Any], file: str | Path) -> str:
+    where, loc = f"in {file}", tuple(error["loc"])
+    part, schema = "figure", FigureSpec
+    if len(loc) >= 2 and loc[0] in ("panels", "references", "claims") and isinstance(loc[1], int):
+        part, item, loc = f"figure.{loc[0]}[{loc[1]}]", config[loc[0]][loc[1]], loc[2:]
+        if error["type"].startswith("union_tag"):
+            kinds = ", ".join(CLAIM_KINDS)
+            kind = item.get("kind") if isinstance(item, Mapping) else item
+            return f"{part}.kind={kind} is not allowed: it must be one of {kinds}; change it {where}."
+        if error["loc"][0] == "claims":
+            schema, loc = CLAIM_KINDS[loc[0]], loc[1:]  # type: ignore[assignment]
+        else:
+            schema = {"panels": Panel, "references": Reference}[error["loc"][0]]  # type: ignore[assignment]
+        if not loc:  # the item is no group at all
+            return f"{part}={item} is not allowed: it must be a group of keys; change it {where}."
+    elif len(loc) >= 2 and loc[0] == "attacks":
+        part, schema, loc = f"figure.attacks.{loc[1]}", AttackSpec, loc[2:]  # type: ignore[assignment]
+        if not loc:
+            return f"{part} is not allowed: it must be a group of keys; change it {where}."
+    elif not loc:
+        return f"figure={config} is not allowed: it must be a group of keys; change it {where}."
+    sentence = f"{part}: {invalid_value(schema, {**error, 'loc': loc}, where)}"
+    # An unknown key is told with those that there are, but without the place to change it.
+    return sentence if where in sentence else f"{sentence.removesuffix('.')}; change it {where}."
+
+
+def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
+    """What only shows when several keys are seen together."""
+    if spec.name != stem:
+        yield f"figure.name={spec.name} is not allowed: it must be the file's name, {stem}"
+    if not spec.panels and spec.kind == "curves":
+        yield "figure.panels=[] is not allowed: a figure of kind curves must have one or more"
+    names = [panel.name for panel in spec.panels]
+    yield from _repeated("figure.panels", "name", names)
+    for panel in spec.panels:
+        part = f"figure.panels[{names.index(panel.name)}]"
+        yield from _repeated(part, "methods", panel.methods)
+        yield from _axis_problems(part, panel, spec.attacks)
+    for i, reference in enumerate(spec.references):
+        if reference.panel not in names:
+            yield _not_one_of(f"figure.references[{i}].panel={reference.panel}", names)
+    yield from _repeated("figure.claims", "id", [claim.id for claim in spec.claims])
+    for claim in spec.claims:
+        part = f"figure.claims: claim {claim.id}"
+        for name, side in claim.uses():
+            if name is not None and name not in names:
+                yield _not_one_of(f"{part}, panel={name}", names)
+                return
+            methods = spec.methods if name is None else spec.panel(name).methods
+            for method in [side] if isinstance(side, str) else side:
+                if method not in methods:
+                    place = f" in panel {name}" if name else ""
+                    yield _not_one_of(f"{part}, method {method}{place}", methods)
+
+
+def _axis_problems(part: str, panel: Panel, attacks: Mapping[str, AttackSpec]) -> Iterator[str]:
+    x, y = panel.x, panel.y
+    if (x.key is None) == (x.attack is None):
+        yield f"{part}.x is not allowed with key={x.key} and attack={x.attack}: it must have one of them"
+    elif x.attack is not None:
+        if x.attack not in attacks:
+            yield _not_one_of(f"{part}.x.attack={x.attack}", list(attacks))
+        if y.metric != "accuracy":
+            yield f"{part}.y.metric={y.metric} is not allowed with x.attack: it must be accuracy"
+
+
+def _repeated(part: str, key: str, values: Iterable[str]) -> Iterator[str]:
+    for value, count in Counter(values).items():
+        if count > 1:
+            yield f"{part}: {key} {value} is there {count} times: it must be unique"
+
+
+def _not_one_of(what: str, allowed: list[str]) -> str:
+    return f"{what} is not allowed: it must be one of {', '.join(allowed) or '(there are none)'}"

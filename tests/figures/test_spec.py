@@ -1,0 +1,133 @@
+"""What a figure's file may say, and the sentence for everything else."""
+
+import pytest
+
+from lmsweep.errors import ConfigError
+from lmsweep.figures.spec import parse_figure
+from tests.figures.examples import ACCURACY, FIGURE, GREATER, METHODS, NOISE, VALUE, config, figure
+
+FILE = "sweeps/fig2_test.yaml"
+PANEL, WHITE = FIGURE["panels"]
+REFERENCE = FIGURE["references"][0]
+
+
+def sentence(**changes) -> str:
+    with pytest.raises(ConfigError) as error:
+        parse_figure(config(**changes), FILE)
+    text = str(error.value)
+    assert "\n" not in text
+    assert text.endswith(".")
+    assert FILE in text
+    return text
+
+
+def test_a_whole_figure_is_read():
+    spec = figure(GREATER)
+    assert spec.attack_panels == ("white",)
+    assert spec.methods == METHODS
+    assert spec.panel("noise").x.scale == "linear"
+    assert spec.claims[0].kind == "greater"
+
+
+@pytest.mark.parametrize("kind", ["regions", "distances"])
+def test_other_kinds_need_no_panels(kind):
+    assert parse_figure(config(kind=kind, panels=[], references=[]), FILE).panels == []
+
+
+WRONG = {
+    "value of the figure": ({"kind": "bars"}, "kind=bars", "curves, regions or distances"),
+    "rule": ({"selection": "best_test"}, "selection=best_test", "best_validation or all"),
+    "missing key": ({"panels": [{**PANEL, "title": ""}]}, "panels[0]", "a name"),
+    "value in a panel's axis": (
+        {"panels": [{**PANEL, "x": {**NOISE, "unit": "dB"}}]},
+        "x.unit=dB",
+        "none or percent",
+    ),
+    "a method nobody trains": (
+        {"panels": [{**PANEL, "methods": ["xnet"]}]},
+        "panels[0]",
+        "a list of methods",
+    ),
+    "panel that is no group": ({"panels": ["noise"]}, "panels[0]=noise", "a group of keys"),
+    "name of the file": ({"name": "fig3"}, "name=fig3", "fig2_test"),
+    "no panels": ({"panels": [], "references": []}, "panels=[]", "one or more"),
+    "panel twice": ({"panels": [PANEL, PANEL]}, "name noise", "unique"),
+    "method twice": ({"panels": [{**PANEL, "methods": ["xent", "xent"]}]}, "methods xent", "unique"),
+    "two kinds of x": (
+        {"panels": [{**PANEL, "x": {**NOISE, "attack": "white_ifgsm"}}]},
+        "attack=white_ifgsm",
+        "one of them",
+    ),
+    "no x": ({"panels": [{**PANEL, "x": {"label": "noise"}}]}, "key=None", "one of them"),
+    "unknown attack": ({"attacks": {}}, "x.attack=white_ifgsm", "there are none"),
+    "metric under attack": (
+        {"panels": [PANEL, {**WHITE, "y": ACCURACY}]},
+        "metric=test_accuracy",
+        "accuracy",
+    ),
+    "reference's panel": ({"references": [{**REFERENCE, "panel": "nose"}]}, "panel=nose", "noise, white"),
+    "reference's points": ({"references": [{**REFERENCE, "points": [[1.0]]}]}, "points=", "a list of [x, y]"),
+    "attack's overrides": (
+        {"attacks": {"white_ifgsm": {"overrides": "a"}}},
+        "overrides=a",
+        "a list of overrides",
+    ),
+    "attack that is no group": ({"attacks": {"white_ifgsm": 3}}, "attacks.white_ifgsm", "a group of keys"),
+    "claim's kind": ({"claims": [{**GREATER, "kind": "larger"}]}, "kind=larger", "value, greater, trend"),
+    "claim without a kind": ({"claims": [{"id": "a"}]}, "claims[0].kind=None", "value, greater, trend"),
+    "claim twice": ({"claims": [GREATER, GREATER]}, "id v", "unique"),
+    "claim's panel": ({"claims": [{**GREATER, "panel": "nose"}]}, "panel=nose", "noise, white"),
+    "claim's other panel": ({"claims": [{**GREATER, "right_panel": "nose"}]}, "panel=nose", "noise, white"),
+    "claim's method": (
+        {"claims": [{**GREATER, "pairs": [["hinge", "xent"]]}]},
+        "method hinge",
+        "margin_l1_all",
+    ),
+    "method of a list": (
+        {"claims": [{**GREATER, "pairs": [[["margin_l1_all", "hinge"], "xent"]]}]},
+        "method hinge",
+        "margin_l1_all",
+    ),
+    "method that the other panel lacks": (
+        {"claims": [{**GREATER, "pairs": [["margin_l1_all", "xent"]], "left_panel": "white"}]},
+        "method margin_l1_all in panel white",
+        "margin_l2_all, xent",
+    ),
+    "ratio of unknown methods": (
+        {
+            "claims": [
+                {
+                    **{k: VALUE[k] for k in ("id", "says", "where")},
+                    "kind": "ratio",
+                    "left": "hinge",
+                    "right": "xent",
+                    "low": 1.2,
+                    "high": 1.6,
+                }
+            ]
+        },
+        "method hinge",
+        "margin_l1_all",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_named_with_what_is_allowed_and_the_file(name):
+    changes, value, allowed = WRONG[name]
+    text = sentence(**changes)
+    assert value in text
+    assert allowed in text
+
+
+def test_a_key_that_is_missing_is_named():
+    broken = config()
+    del broken["question"]
+    with pytest.raises(ConfigError, match="question is missing: it must be one sentence"):
+        parse_figure(broken, FILE)
+
+
+def test_an_unknown_key_is_named_with_its_part():
+    text = sentence(panels=[{**PANEL, "colour": "red"}])
+    assert "figure.panels[0]" in text
+    assert "no key colour" in text

@@ -1,0 +1,73 @@
+"""What counts as a difference between two tables."""
+
+import numpy as np
+import pytest
+
+from lmsweep.figures.verify import differences
+from tests.figures.test_table import golden_table
+
+CELL = "panel noise, method xent, x 0"
+
+
+def test_equal_tables_do_not_differ_in_whatever_order():
+    table = golden_table()
+    assert differences(table, table) == []
+    assert differences(table.iloc[::-1], table) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"), [(0.019, False), (-0.019, False), (0.021, True), (-0.021, True)]
+)
+def test_means_differ_by_more_than_the_tolerance(change, differs):
+    table = golden_table()
+    other = table.assign(mean=table["mean"] + [change, 0, 0, 0])
+    assert bool(differences(other, table)) == differs
+    if differs:
+        assert differences(other, table) == [f"{CELL}: mean is {0.9 + change:.6g}, expected 0.9 within 0.02."]
+    assert bool(differences(other, table, mean_tolerance=0.001))
+
+
+def test_n_is_exact():
+    table = golden_table()
+    assert differences(table.assign(n=[3, 1, 2, 1]), table) == [f"{CELL}: n is 3, expected 2."]
+
+
+def test_cells_are_exact():
+    table = golden_table()
+    assert differences(table.iloc[1:], table) == [f"{CELL}: expected, but not found."]
+    assert differences(table, table.iloc[1:]) == [f"{CELL}: found, but not expected."]
+    moved = differences(table.assign(x=[0.2, 0.00125, 0, 0.1]), table)
+    assert moved == [
+        f"{CELL}: expected, but not found.",
+        "panel noise, method xent, x 0.2: found, but not expected.",
+    ]
+
+
+def test_no_number_is_a_difference():
+    table = golden_table()
+    broken = table.assign(mean=[np.nan, *table["mean"][1:]])
+    assert differences(broken, table) == [f"{CELL}: mean is nan, expected 0.9 within 0.02."]
+    assert differences(table, broken) == [f"{CELL}: mean is 0.9, expected nan within 0.02."]
+    assert differences(broken, broken) == []
+
+
+def test_a_column_that_is_missing_is_named():
+    table = golden_table()
+    assert differences(table.drop(columns="n"), table) == ["The found table has no column n."]
+    assert differences(table, table.drop(columns="mean")) == ["The expected table has no column mean."]
+
+
+def test_distances_are_compared_by_layer_split_and_step():
+    table = golden_table()[["method", "mean", "n"]].assign(
+        layer="input", split="test", step=[0.0, 10.0, 20.0, 30.0], method="xent"
+    )
+    other = table.assign(mean=table["mean"] + [0, 0, 0.5, 0])
+    assert differences(other, table) == [
+        "method xent, layer input, split test, step 20: mean is 1.45, expected 0.95 within 0.02."
+    ]
+
+
+def test_a_cell_twice_is_a_mistake():
+    table = golden_table().iloc[[0, 0]]
+    with pytest.raises(ValueError, match="is there twice"):
+        differences(table, table)
