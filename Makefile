@@ -9,10 +9,16 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test lint format status bench lock clean
+# Which figure (a file of sweeps/), how large, and how many runs at once (default: one per core or GPU).
+FIG   ?= fig2_mnist_noise
+SCALE ?= smoke
+JOBS  ?=
+REPRODUCE = $(PY) -m lmsweep.reproduce --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS))
+
+.PHONY: help setup test lint format reproduce-figure reproduce-all verify-figure report status bench lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## build .venv from requirements.lock (nothing to do when it is up to date)
 
@@ -35,6 +41,21 @@ lint: setup ## ruff and mypy
 format: setup ## let ruff format and fix what it can
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
+
+reproduce-figure: setup ## train what a figure needs and draw it: [FIG=fig2_mnist_noise] [SCALE=smoke] [JOBS=2]
+	$(REPRODUCE) $(FIG)
+
+reproduce-all: setup ## every figure: [SCALE=smoke] [JOBS=2]
+	$(REPRODUCE) --all
+
+reproduce-fig%: setup
+	$(REPRODUCE) fig$*
+
+verify-figure: setup ## compare a figure's numbers with the committed ones: [FIG=...] [SCALE=...]
+	$(PY) -m lmsweep.verify $(FIG) --scale $(SCALE)
+
+report: setup ## all drawn figures on one page: outputs/report/index.html
+	$(PY) -m lmsweep.report
 
 status: setup ## sweeps and runs by state, with their results
 	@$(PY) -m lmsweep.status

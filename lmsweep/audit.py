@@ -26,13 +26,23 @@ ROWS = {
 
 def audit(config: AuditConfig, run: StoredRun) -> tuple[RunFolder, Results]:
     """Measure one run, or read what was measured before, and judge it by the thresholds of this request."""
+    job = audit_job(config, run, _source(config, run))
+    ((folder, results),) = complete(config.outputs, [job], lambda jobs, _: _measure(config, jobs))
+    verdict, reasons = judged(config, results)
+    return folder, {**results, "verdict": verdict, "reasons": reasons}
+
+
+def audit_job(config: AuditConfig, run: StoredRun, source: StoredRun | None) -> Job:
+    """The audit of a run as the store knows it; `source` is whose examples transfer is tested with."""
+    return Job("audit", run, source, _options(config))
+
+
+def judged(config: AuditConfig, results: Results) -> tuple[str, list[str]]:
+    """The verdict on stored evidence, and its reasons."""
     from lmsweep.attacks.masking import Evidence, Thresholds, judge
 
-    job = Job("audit", run, _source(config, run), _options(config))
-    ((folder, results),) = complete(config.outputs, [job], lambda jobs, _: _measure(config, jobs))
     evidence, thresholds = Evidence(**results["evidence"]), Thresholds(**config.thresholds.model_dump())
-    verdict, reasons = judge(evidence, thresholds)
-    return folder, {**results, "verdict": verdict, "reasons": reasons}
+    return judge(evidence, thresholds)
 
 
 def _options(config: AuditConfig) -> dict[str, Any]:

@@ -140,6 +140,19 @@ class TrainerConfig(Node):
     log_every: Count
 
 
+class TelemetryConfig(Node):
+    """`telemetry`: where and how often the distance to the boundary is measured during training."""
+
+    every: Whole
+    norm: Norm
+    layers: Layers
+    samples: Count
+
+
+# Runs that were stored before there was such a key measured nothing.
+NO_TELEMETRY = TelemetryConfig(every=0, norm=2.0, layers="even:3", samples=500)
+
+
 class TrackingConfig(Node):
     """`tracking`: where the run is mirrored to, beside the store."""
 
@@ -159,6 +172,7 @@ class RunConfig(Node):
     margin: MarginConfig
     adversarial: AdversarialConfig
     trainer: TrainerConfig
+    telemetry: TelemetryConfig = NO_TELEMETRY
     tracking: TrackingConfig
     outputs: Name
 
@@ -185,6 +199,8 @@ class RunConfig(Node):
         else:
             for key in {"fgsm": ("alpha", "steps"), "pgd": ("random_epsilon",)}[self.adversarial.kind]:
                 del config["adversarial"][key]
+        if self.telemetry.every == 0:
+            config.pop("telemetry", None)
         if self.data.label_noise == 0:
             del config["data"]["noisy_validation"]
         for key in ("mean", "std"):

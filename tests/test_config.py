@@ -48,6 +48,11 @@ SAME = {
     "an equal number that is an argument of the model": ("model.dropout=0", "optimizer.momentum=0.90"),
     "how candidates are chosen when all are": ("margin.candidates=distance",),
     "a decay interval without decay": ("optimizer.lr_decay_every=7",),
+    "telemetry that is never taken": (
+        "telemetry.norm=inf",
+        "telemetry.layers=[input,conv1]",
+        "telemetry.samples=7",
+    ),
 }
 OTHER = {
     "seed": ("seed=1",),
@@ -60,6 +65,10 @@ OTHER = {
     "steps": ("trainer.max_steps=7",),
     "selection": ("trainer.selection=last",),
     "method": ("method=xent",),
+    "telemetry": ("telemetry.every=5",),
+    "norm of the telemetry": ("telemetry.every=5", "telemetry.norm=inf"),
+    "layers of the telemetry": ("telemetry.every=5", "telemetry.layers=input"),
+    "samples of the telemetry": ("telemetry.every=5", "telemetry.samples=7"),
 }
 
 
@@ -80,6 +89,13 @@ def test_margin_keys_do_not_count_for_a_method_without_margin():
 
 def test_noise_makes_noisy_validation_count():
     assert identity("data.label_noise=0.2") != identity("data.label_noise=0.2", "data.noisy_validation=false")
+
+
+def test_a_run_stored_before_there_was_telemetry_is_still_read():
+    stored = config().to_dict()
+    del stored["telemetry"]
+    assert run_id(parse(stored).identity_dict()) == identity()
+    assert parse(stored).telemetry == config().telemetry
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from lmsweep.sweep.identity import run_id
 from lmsweep.sweep.store import RunFolder, Store
 
 # A cell is what a comparison of methods holds fixed: everything else that counts for a run's identity.
-NOT_IN_CELL = ("seed", "method", "margin", "adversarial")
+NOT_IN_CELL = ("seed", "method", "margin", "adversarial", "telemetry")
 
 
 @dataclass(frozen=True)

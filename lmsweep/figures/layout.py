@@ -94,9 +94,9 @@ def save(figure: Figure, path: Path) -> list[Path]:
 
 
 def seeds_phrase(scale: str, counts: Sequence[int]) -> str:
-    """`smoke scale, n = 2 seeds`: how many runs are behind a point."""
+    """`smoke scale on digits, n = 2 seeds`: how many runs are behind a point; `scale` says how large."""
     if not counts:
-        return f"{scale} scale, no runs"
+        return f"{scale}, no runs"
     low, high = min(counts), max(counts)
     n = f"{high}" if low == high else f"{low} to {high}"
-    return f"{scale} scale, n = {n} {'seed' if high == 1 else 'seeds'}"
+    return f"{scale}, n = {n} {'seed' if high == 1 else 'seeds'}"

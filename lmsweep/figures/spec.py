@@ -86,6 +86,7 @@ class FigureSpec(Node):
     attacks: Annotated[dict[str, AttackSpec], Field(description="a group of names with overrides")] = Field(
         default_factory=dict
     )
+    audit: Annotated[bool, Field(description="true or false")] = False  # of the attacked methods
     references: Annotated[list[Reference], Parts] = Field(default_factory=list)
     claims: Annotated[list[TaggedClaim], Parts] = Field(default_factory=list)
 

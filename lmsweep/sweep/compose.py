@@ -18,19 +18,23 @@ class Composer:
     are set by the very function that Hydra sets them with. A test compares both ways for every sweep.
     """
 
-    def __init__(self, loader: ConfigLoaderImpl, master: DictConfig) -> None:
+    def __init__(self, loader: ConfigLoaderImpl, master: DictConfig, without: Sequence[str] = ()) -> None:
+        """`without` are keys that no job needs; a long `figure` takes longer to copy than all others."""
         self.loader = loader
         self.master = master
+        self.without = without
         self.parser = OverridesParser.create(config_loader=loader)
         self._bases: dict[tuple[str, ...], DictConfig] = {}
         self._parsed: dict[str, Override] = {}
+        self._groups: dict[str, bool] = {}
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """The resolved configuration of a job, without Hydra's own part."""
         parsed = [self._parse(word) for word in overrides]
-        groups = [o for o in parsed if self.loader.repository.group_exists(o.key_or_group)]
+        groups = [o for o in parsed if self._is_group(o.key_or_group)]
+        values = [o for o in parsed if not self._is_group(o.key_or_group)]
         config = copy.deepcopy(self._base(tuple(str(o.input_line) for o in groups)))
-        ConfigLoaderImpl._apply_overrides_to_config([o for o in parsed if o not in groups], config)
+        ConfigLoaderImpl._apply_overrides_to_config(values, config)
         return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
 
     def _parse(self, word: str) -> Override:
@@ -42,6 +46,12 @@ class Composer:
         if groups not in self._bases:
             config = self.loader.load_sweep_config(self.master, list(groups))
             with open_dict(config):
-                del config["hydra"]
+                for name in ("hydra", *self.without):
+                    config.pop(name, None)
             self._bases[groups] = config
         return self._bases[groups]
+
+    def _is_group(self, key: str) -> bool:
+        if key not in self._groups:
+            self._groups[key] = self.loader.repository.group_exists(key)
+        return self._groups[key]

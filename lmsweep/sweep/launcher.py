@@ -1,6 +1,5 @@
 """The launcher behind `python -m lmsweep -m ...`: Hydra composes and expands, this executes."""
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,14 +15,12 @@ from omegaconf import DictConfig, open_dict
 
 from lmsweep.errors import UserError
 from lmsweep.sweep.compose import Composer
-from lmsweep.sweep.devices import Slot, cores_for, slots, visible_gpus
+from lmsweep.sweep.devices import Slot, cores_for, slots
 from lmsweep.sweep.estimate import describe
-from lmsweep.sweep.local import LocalSweep, Outcome
 from lmsweep.sweep.plan import Plan
-from lmsweep.sweep.pool import Pool, call_all
-from lmsweep.sweep.progress import Progress, duration, label, print_failures
+from lmsweep.sweep.pool import call_all
 from lmsweep.sweep.records import record_sweep
-from lmsweep.sweep.standing import Request
+from lmsweep.sweep.run_plan import places, run_plan
 from lmsweep.sweep.task import RunTask, split
 
 
@@ -55,15 +52,16 @@ class LocalLauncher(Launcher):
         return self._launch_others(job_overrides, initial_job_idx)
 
     def _launch_runs(self, job_overrides: Sequence[Sequence[str]]) -> list[JobReturn]:
-        composer = Composer(cast(ConfigLoaderImpl, self.context.config_loader), self.config)
+        loader = cast(ConfigLoaderImpl, self.context.config_loader)
+        composer = Composer(loader, self.config, without=("figure",))
         asked = [split(composer.compose(overrides)) for overrides in job_overrides]
         plan, request = Plan.of([config for config, _ in asked]), asked[0][1]
         if request.dry_run:
-            print(describe(plan, request, self._slots(plan)), flush=True)
+            print(describe(plan, request, self._places(plan)), flush=True)
             return [_returned(overrides, None) for overrides in job_overrides]
         choices = self.config.hydra.runtime.choices
         record_sweep(plan, choices.get("sweep"), choices.get("scale"))
-        outcome = self._train(plan, request)
+        outcome = run_plan(plan, request, self._places(plan) if plan.counts(request)["missing"] else [])
         if outcome.failures:
             raise SweepFailedError(
                 f"{len(outcome.failures)} of {len(plan.runs)} runs failed; the others are complete."
@@ -71,42 +69,17 @@ class LocalLauncher(Launcher):
         scores = {name: float(r["metrics"]["val_accuracy"]) for name, r in outcome.results.items()}
         return [_returned(o, scores[name]) for o, name in zip(job_overrides, plan.jobs, strict=True)]
 
-    def _train(self, plan: Plan, request: Request) -> Outcome:
-        began = time.monotonic()
-        missing = plan.counts(request)["missing"]
-        pool = Pool(self._slots(plan) if missing else [])
-        with Progress(plan.about(), len(pool.slots)) as progress:
-            outcome = LocalSweep(plan, request, pool, progress).run()
-        counts = ", ".join(f"{n} {what}" for what, n in progress.counts.items() if n)
-        repeats = len(plan.jobs) - len(plan.runs)
-        jobs = f" ({len(plan.jobs)} jobs, {repeats} of them repeats)" if repeats else ""
-        spent = duration(time.monotonic() - began)
-        print(f"{len(plan.runs)} runs{jobs}: {counts}, in {spent}; {plan.store.root}", flush=True)
-        if outcome.failures:
-            about = plan.about()
-            print_failures(
-                [(n, label(about[n]), why, plan.store.run(n).error) for n, why in outcome.failures.items()]
-            )
-        return outcome
-
-    def _slots(self, plan: Plan) -> list[Slot]:
-        trainers = [config.trainer for config in plan.runs.values()]
-        gpus = (
-            []
-            if all(t.accelerator == "cpu" for t in trainers)
-            else call_all([{}], {"gpus": visible_gpus})["gpus"]
-        )
-        cores = cores_for(max(trainer.threads for trainer in trainers))
-        return slots(jobs=self.jobs, runs_per_gpu=self.runs_per_gpu, gpus=gpus, cores=cores)
+    def _places(self, plan: Plan) -> list[Slot]:
+        return places(plan, jobs=self.jobs, runs_per_gpu=self.runs_per_gpu)
 
     def _launch_others(self, job_overrides: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
-        places = slots(jobs=self.jobs, runs_per_gpu=1, gpus=[], cores=cores_for(1))
+        free = slots(jobs=self.jobs, runs_per_gpu=1, gpus=[], cores=cores_for(1))
         numbered = {str(first + index): list(overrides) for index, overrides in enumerate(job_overrides)}
         tasks = {number: self._other_job(int(number), words) for number, words in numbered.items()}
-        return list(call_all(places, tasks, preload=()).values())
+        return list(call_all(free, tasks, preload=()).values())
 
     def _other_job(self, number: int, overrides: list[str]) -> Callable[[], JobReturn]:
         loader: ConfigLoader = self.context.config_loader

@@ -13,7 +13,7 @@ from lmsweep.sweep.execute import execute
 from lmsweep.sweep.standing import Request
 
 # Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.
-OF_THE_SWEEP = ("figure",)
+OF_THE_SWEEP = ("figure", "grid")
 
 
 class RunTask:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,11 @@ from lmsweep.margin import MarginLoss
 from lmsweep.seeds import derive_seed
 from lmsweep.training.adversarial import AdversarialTraining
 from lmsweep.training.module import Classifier
+from lmsweep.training.telemetry import DistanceTelemetry
+
+# Telemetry measures as many samples at once as training takes, which bounds its memory; small images may come
+# in larger batches of about so many input values, because a sweep over a small batch is mostly overhead.
+TELEMETRY_VALUES = 20_000
 
 
 def build_data(config: RunConfig) -> Dataset:
@@ -97,6 +103,26 @@ def build_margin(config: RunConfig, module: Classifier) -> MarginLoss | None:
     except ValueError as error:
         raise ConfigError(f"margin.layers={config.margin.layers} does not fit the model: {error}.") from None
     return callback
+
+
+def build_telemetry(config: RunConfig, module: Classifier, data: Dataset) -> DistanceTelemetry | None:
+    """The callback that measures distances to the boundary, when asked for; its layers exist."""
+    telemetry = config.telemetry
+    if telemetry.every == 0:
+        return None
+    try:
+        names = MarginLoss(layers=telemetry.layers).check(module)
+    except ValueError as error:
+        raise ConfigError(f"telemetry.layers={telemetry.layers} does not fit the model: {error}.") from None
+    places = ("input", "middle", "output") if telemetry.layers == "even:3" else names
+    splits = {"train": data.train, "val": data.val, "test": data.test}
+    return DistanceTelemetry(
+        {k: v.select(torch.arange(min(telemetry.samples, len(v)))) for k, v in splits.items()},
+        dict(zip(places, names, strict=True)),
+        every=telemetry.every,
+        norm=telemetry.norm,
+        batch_size=max(config.trainer.batch_size, TELEMETRY_VALUES // math.prod(data.input_shape)),
+    )
 
 
 def build_adversarial(config: RunConfig) -> AdversarialTraining | None:

@@ -88,11 +88,13 @@ class RunCheckpoint(pl.Callback):
                 torch.cuda.set_rng_state_all(self._rng_state["cuda"])
 
     def state_dict(self) -> dict[str, Any]:
-        """The best weights travel with the checkpoint."""
-        return {"correct": self.best_correct, "step": self.best_step, "weights": self.best_weights}
+        """The best weights travel with the checkpoint, and where it was made: not to validate there again."""
+        best = {"correct": self.best_correct, "step": self.best_step, "weights": self.best_weights}
+        return {**best, "seen_step": self.seen_step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up the best weights of an interrupted run."""
+        self.seen_step = state_dict["seen_step"]
         self.best_correct = state_dict["correct"]
         self.best_step = state_dict["step"]
         self.best_weights = state_dict["weights"]

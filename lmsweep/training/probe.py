@@ -1,10 +1,11 @@
 """How long a run will take, from a few of its steps."""
 
+import math
 import tempfile
 import time
 from pathlib import Path
 
-from lmsweep.config import RunConfig
+from lmsweep.config import NO_TELEMETRY, RunConfig, TelemetryConfig
 from lmsweep.training.run import evaluate, prepare_run, run
 
 # Steps are added to the probe as long as it stays about this short.
@@ -23,14 +24,20 @@ def probe_seconds(config: RunConfig) -> float:
     evaluate(job.module, job.data.val)
     validation = time.monotonic() - started
     validations = config.trainer.max_steps // config.trainer.val_every
-    return one + step * (config.trainer.max_steps - 1) + validation * max(0, validations - 1)
+    total = one + step * (config.trainer.max_steps - 1) + validation * max(0, validations - 1)
+    if config.telemetry.every == 0:
+        return total
+    measurement = max(0.0, _short_run(config, 1, config.telemetry) - one) / 2  # before the step and after it
+    return total + measurement * (1 + math.ceil(config.trainer.max_steps / config.telemetry.every))
 
 
-def _short_run(config: RunConfig, steps: int) -> float:
+def _short_run(config: RunConfig, steps: int, telemetry: TelemetryConfig = NO_TELEMETRY) -> float:
     trainer = config.trainer.model_copy(update={"max_steps": steps, "val_every": steps})
     tracking = config.tracking.model_copy(update={"name": "none"})
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        short = config.model_copy(update={"trainer": trainer, "tracking": tracking, "outputs": folder})
+        short = config.model_copy(
+            update={"trainer": trainer, "tracking": tracking, "telemetry": telemetry, "outputs": folder}
+        )
         run(prepare_run(short), "probe", Path(folder))
     return time.monotonic() - started

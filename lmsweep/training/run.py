@@ -19,13 +19,14 @@ from lmsweep.errors import ConfigError
 from lmsweep.provenance import provenance
 from lmsweep.seeds import derive_seed
 from lmsweep.tracking import trackers
-from lmsweep.training.build import build_adversarial, build_data, build_margin, build_module
-from lmsweep.training.checkpoint import (
-    FINISHED,
-    RunCheckpoint,
-    load_checkpoint,
-    save_finished,
+from lmsweep.training.build import (
+    build_adversarial,
+    build_data,
+    build_margin,
+    build_module,
+    build_telemetry,
 )
+from lmsweep.training.checkpoint import FINISHED, RunCheckpoint, load_checkpoint, save_finished
 from lmsweep.training.module import Classifier
 from lmsweep.training.records import JsonLinesLogger, LossRecord, RichProgress
 
@@ -42,6 +43,7 @@ class Job:
     data: Dataset
     module: Classifier
     margin: pl.Callback | None
+    telemetry: pl.Callback | None
 
 
 def prepare_run(config: RunConfig) -> Job:
@@ -51,7 +53,7 @@ def prepare_run(config: RunConfig) -> Job:
     torch.set_num_threads(config.trainer.threads)
     data = build_data(config)
     module = build_module(config, data)
-    return Job(config, data, module, build_margin(config, module))
+    return Job(config, data, module, build_margin(config, module), build_telemetry(config, module, data))
 
 
 def run(
@@ -113,6 +115,7 @@ def _train(
         *([job.margin] if job.margin else []),
         *([adversarial] if adversarial else []),
         LossRecord(log_every),
+        *([job.telemetry] if job.telemetry else []),
         RichProgress(f"{config.method_name()} on {config.data.name}"),
         keeper,
     ]

@@ -31,7 +31,7 @@ def table(n: int = 3):
 
 
 def drawn(**changes) -> Figure:
-    return draw_curves(table(), figure(**changes), "smoke", MISSING)
+    return draw_curves(table(), figure(**changes), "smoke scale", MISSING)
 
 
 def lines(axes):
@@ -65,14 +65,16 @@ def test_every_band_has_the_interval_of_the_table():
 def test_a_point_without_neighbours_shows_its_interval_as_a_bar():
     one = ordered(aggregate(cell("white", "xent", 0.1, [0.2, 0.6])), figure())
     bars = [
-        c for c in draw_curves(one, figure(), "smoke").axes[1].collections if isinstance(c, LineCollection)
+        c
+        for c in draw_curves(one, figure(), "smoke scale").axes[1].collections
+        if isinstance(c, LineCollection)
     ]
     segments = np.concatenate([s for bar in bars for s in bar.get_segments()])
     assert segments == pytest.approx(np.array([[0.1, 20], [0.1, 60]]))
 
 
 def test_one_seed_has_no_band():
-    axes = draw_curves(table(n=1), figure(), "smoke").axes[0]
+    axes = draw_curves(table(n=1), figure(), "smoke scale").axes[0]
     assert not any(len(c.get_paths()) for c in axes.collections)
 
 
@@ -146,7 +148,7 @@ def test_any_number_of_panels_fits(count):
     panels = [{**NOISE, "name": f"p{i}", "methods": METHODS} for i in range(count)]
     cells = [cell(p["name"], m, x, [0.5, 0.6]) for p in panels for m in METHODS for x in (0, 0.4)]
     spec = figure(panels=panels, references=[], attacks={})
-    picture = draw_curves(aggregate(points(*cells)), spec, "smoke")
+    picture = draw_curves(aggregate(points(*cells)), spec, "smoke scale")
     assert sum(axes.axison for axes in picture.axes) == count
     assert picture.get_figwidth() == pytest.approx(3.4 * min(count, 3 if count <= 3 else 2))
     check_nothing_overlaps(picture)
@@ -154,7 +156,7 @@ def test_any_number_of_panels_fits(count):
 
 def test_a_figure_without_any_run_is_drawn_as_missing():
     cells = [{"panel": "white", "method": m, "x": 0.1, "reason": "not trained"} for m in WHITE["methods"]]
-    picture = draw_curves(aggregate(cell("noise", "xent", 0, [])), figure(), "smoke", cells)
+    picture = draw_curves(aggregate(cell("noise", "xent", 0, [])), figure(), "smoke scale", cells)
     assert "no runs" in picture.texts[1].get_text()
     check_nothing_overlaps(picture)
 
@@ -168,6 +170,6 @@ def test_zero_on_a_log_axis_is_refused():
 def test_a_log_axis_has_plain_numbers():
     panels = [{**NOISE, "x": {**NOISE["x"], "scale": "log"}}, WHITE]
     cells = [cell("noise", "xent", x, [0.5]) for x in (0.00125, 0.01, 1.0)]
-    axes = draw_curves(aggregate(points(*cells)), figure(panels=panels, references=[]), "smoke").axes[0]
+    axes = draw_curves(aggregate(points(*cells)), figure(panels=panels, references=[]), "smoke scale").axes[0]
     axes.figure.canvas.draw()
     assert {"0.1", "1", "10", "100"} <= {tick.get_text() for tick in axes.get_xticklabels()}

@@ -23,7 +23,7 @@ def table(n: int = 2) -> pd.DataFrame:
 
 def test_rows_are_layers_columns_are_methods_and_lines_are_splits():
     data = table()
-    figure = draw_distances(data, "CIFAR-10", "smoke")
+    figure = draw_distances(data, "CIFAR-10", "smoke scale")
     cells = [
         (layer, method) for layer in ("input", "middle", "output") for method in ("xent", "margin_l2_all")
     ]
@@ -38,7 +38,7 @@ def test_rows_are_layers_columns_are_methods_and_lines_are_splits():
 
 
 def test_a_row_has_one_y_axis_and_rows_have_their_own():
-    axes = draw_distances(table(), "CIFAR-10", "smoke").axes
+    axes = draw_distances(table(), "CIFAR-10", "smoke scale").axes
     limits = [a.get_ylim() for a in axes]
     assert limits[0] == limits[1]
     assert limits[2] == limits[3]
@@ -46,18 +46,18 @@ def test_a_row_has_one_y_axis_and_rows_have_their_own():
 
 
 def test_the_layout_is_clean_and_the_title_states_n():
-    figure = draw_distances(table(), "CIFAR-10", "smoke")
+    figure = draw_distances(table(), "CIFAR-10", "smoke scale")
     check_nothing_overlaps(figure)
     assert figure.texts[1].get_text() == "smoke scale, n = 2 seeds; bands: 95% interval"
-    assert draw_distances(table(1), "a", "smoke").texts[1].get_text() == "smoke scale, n = 1 seed"
+    assert draw_distances(table(1), "a", "smoke scale").texts[1].get_text() == "smoke scale, n = 1 seed"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["training", "validation", "test"]
 
 
 def test_other_names_of_layers_and_a_method_without_one():
     data = table()
     data = data[(data["layer"] != "middle") | (data["method"] == "xent")]
-    figure = draw_distances(data, "a", "smoke", {"middle": "layer 7", "output": "logits"})
+    figure = draw_distances(data, "a", "smoke scale", {"middle": "layer 7", "output": "logits"})
     assert [a.get_title().split(", ")[-1] for a in figure.axes] == ["layer 7", "layer 7", "logits", "logits"]
     assert figure.axes[1].texts[0].get_text() == "missing"
     with pytest.raises(ValueError, match="none of the layers"):
-        draw_distances(data, "a", "smoke", {"other": "other"})
+        draw_distances(data, "a", "smoke scale", {"other": "other"})

@@ -30,7 +30,7 @@ def network(method: str = "xent", score=None, accuracy: float = 0.913) -> Region
 
 
 def test_every_sample_is_drawn_with_its_class_and_training_ones_are_bold():
-    axes = draw_regions([network()], "Toy", "smoke").axes[0]
+    axes = draw_regions([network()], "Toy", "smoke scale").axes[0]
     lines = {line.get_label(): line for line in axes.get_lines()}
     data = network()
     for name, points, labels in (
@@ -61,13 +61,13 @@ def test_yellow_is_where_the_score_is_positive():
         "test_points": empty,
         "test_labels": empty[:, 0],
     }
-    figure = draw_regions([Regions(**{**data.__dict__, **bare})], "Toy", "smoke")
+    figure = draw_regions([Regions(**{**data.__dict__, **bare})], "Toy", "smoke scale")
     assert pixel(figure, figure.axes[0], -1.0, 1.0) == REGIONS[0]
     assert pixel(figure, figure.axes[0], 1.0, -1.0) == REGIONS[1]
 
 
 def test_method_and_accuracy_stand_on_top_and_nothing_overlaps():
-    figure = draw_regions([network(), network("margin_linf_even:5", accuracy=0.978)], "Toy", "smoke")
+    figure = draw_regions([network(), network("margin_linf_even:5", accuracy=0.978)], "Toy", "smoke scale")
     assert figure.axes[0].get_title() == "Cross-entropy (test 91.3%)"
     assert figure.axes[1].get_title().endswith("(test 97.8%)")
     check_nothing_overlaps(figure)
@@ -77,5 +77,5 @@ def test_method_and_accuracy_stand_on_top_and_nothing_overlaps():
 def test_a_network_that_knows_one_class_has_no_boundary(score):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = draw_regions([network(score=score)], "Toy", "smoke")
+        figure = draw_regions([network(score=score)], "Toy", "smoke scale")
     assert pixel(figure, figure.axes[0], 1.97, 1.97) == REGIONS[int(score[0, 0] > 0)]

@@ -78,4 +78,4 @@ def test_axes_have_the_size_that_was_asked_for_whatever_stands_around_them():
     ],
 )
 def test_how_many_seeds(counts, phrase):
-    assert seeds_phrase("smoke", counts) == phrase
+    assert seeds_phrase("smoke scale", counts) == phrase

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import forkserver
 
 import psutil
 import pytest
@@ -28,6 +29,7 @@ def endings(pool, count):
 
 @pytest.fixture
 def pool():
+    forkserver._forkserver._stop()  # a server that another test started may have other modules
     pool = Pool([{"PLACE": "a"}, {"PLACE": "b"}])
     yield pool
     pool.stop(grace=1.0)

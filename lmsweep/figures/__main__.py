@@ -1,0 +1,31 @@
+"""`python -m lmsweep.figures FIG --scale smoke` draws a figure from what the store has; it trains nothing."""
+
+import argparse
+from collections.abc import Sequence
+
+from lmsweep.cli import reported
+from lmsweep.figures.make import make_figure
+from lmsweep.figures.summary import print_claims
+from lmsweep.sweep.expansion import read_sweep
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m lmsweep.figures", description=__doc__)
+    parser.add_argument("figures", nargs="+", metavar="FIG", help="fig2_mnist_noise, ...: a file of sweeps/")
+    parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    reported(lambda: _draw(options.figures, options.scale))
+
+
+def _draw(words: Sequence[str], scale: str) -> None:
+    overrides = [word for word in words if "=" in word]
+    for name in (word for word in words if "=" not in word):
+        made = make_figure(read_sweep(name, scale, overrides))
+        print_claims(made.record)
+        print(made.picture, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""From the store to points: one row per run, panel and x."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from lmsweep.config import RunConfig
+from lmsweep.figures.spec import FigureSpec, Panel
+from lmsweep.sweep.store import Store
+
+COLUMNS = ["panel", "method", "x", "seed", "y", "run", "setting", "val"]
+# What makes a method what it is called, or a run another sample of the same: no hyperparameters.
+NOT_A_HYPERPARAMETER = (
+    *("seed", "method.", "margin.norm", "margin.layers", "margin.score", "margin.exact", "adversarial."),
+    "telemetry.",
+)
+DISTANCE_METRIC = "test_distance_"  # of panels over training steps: the layer's name follows
+SPLITS = {"train": "train", "val": "validation", "test": "test"}
+
+Runs = Mapping[str, RunConfig]
+
+
+def settings(runs: Runs, axes: Iterable[str]) -> dict[str, str]:
+    """The hyperparameters of each run as JSON: the keys in which the runs differ, but for `axes`."""
+    identities = {name: flat(config.identity_dict()) for name, config in runs.items()}
+    values: dict[str, set[str]] = {}
+    for keys in identities.values():
+        for key, value in keys.items():
+            values.setdefault(key, set()).add(json.dumps(value))
+    fixed = (*NOT_A_HYPERPARAMETER, *axes)
+    varying = [k for k, seen in sorted(values.items()) if len(seen) > 1 and not k.startswith(fixed)]
+    return {
+        name: json.dumps({key: keys[key] for key in varying if key in keys})
+        for name, keys in identities.items()
+    }
+
+
+def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
+    """One row per finished run: id, method, seed, setting, validation accuracy, results and axes."""
+    chosen = list(axes)
+    hyperparameters = settings(runs, chosen)
+    rows = []
+    for name, config in runs.items():
+        results = store.run(name).read_results()
+        if results is not None:
+            keys = flat(config.to_dict())
+            rows.append(
+                {
+                    "run": name,
+                    "method": config.method_name(),
+                    "seed": config.seed,
+                    "setting": hyperparameters[name],
+                    **results["metrics"],
+                    **{key: keys[key] for key in chosen},
+                    "seconds_per_step": results["train_seconds"] / results["metrics"]["steps"],
+                }
+            )
+    columns = ["run", "method", "seed", "setting", "val_accuracy", "seconds_per_step", *chosen]
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+
+
+def axes_of(spec: FigureSpec) -> list[str]:
+    """The keys of runs that the figure's panels have on their x axis."""
+    keys = dict.fromkeys(panel.x.key for panel in spec.panels if panel.x.key not in (None, "step"))
+    return [str(key) for key in keys]
+
+
+def key_points(panel: Panel, rows: pd.DataFrame) -> pd.DataFrame:
+    """The points of a panel over a key of the runs."""
+    mine = rows[rows["method"].isin(panel.methods)]
+    return _points(panel.name, mine, mine[panel.x.key], mine[panel.y.metric])
+
+
+def attack_points(panel: Panel, rows: pd.DataFrame, curves: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """The points of a panel over an attack's strength; `curves` maps runs to the results of evaluations.
+
+    A run that was not evaluated gets one row without x and y, so that selection sees all settings.
+    """
+    parts = [pd.DataFrame(columns=COLUMNS)]
+    for _, row in rows[rows["method"].isin(panel.methods)].iterrows():
+        curve = curves.get(row["run"], {"strengths": [float("nan")], "accuracy": [float("nan")]})
+        one = pd.DataFrame([row] * len(curve["strengths"]))
+        parts.append(_points(panel.name, one, curve["strengths"], curve["accuracy"]))
+    return together(parts)
+
+
+def distance_points(panel: Panel, rows: pd.DataFrame, store: Store) -> pd.DataFrame:
+    """The points of a panel over training steps, for every split: the column `split` says which."""
+    layer = panel.y.metric.removeprefix(DISTANCE_METRIC)
+    parts = [pd.DataFrame(columns=[*COLUMNS, "split"])]
+    for _, row in rows[rows["method"].isin(panel.methods)].iterrows():
+        lines = [json.loads(line) for line in store.run(row["run"]).metrics.read_text().splitlines()]
+        for split, name in SPLITS.items():
+            key = f"distance/{split}/{layer}"
+            measured = [(line["step"], line[key]) for line in lines if key in line]
+            one = pd.DataFrame([row] * len(measured), columns=rows.columns)
+            points = _points(panel.name, one, [x for x, _ in measured], [y for _, y in measured])
+            parts.append(points.assign(split=name))
+    return together(parts)
+
+
+def _points(panel: str, rows: pd.DataFrame, x: Iterable[float], y: Iterable[float]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "panel": panel,
+            "method": rows["method"].to_list(),
+            "x": [float(value) for value in x],
+            "seed": rows["seed"].to_list(),
+            "y": [float(value) for value in y],
+            "run": rows["run"].to_list(),
+            "setting": rows["setting"].to_list(),
+            "val": rows["val_accuracy"].to_list(),
+        },
+        columns=COLUMNS,
+    )
+
+
+def together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """One table of all; an empty one keeps its columns."""
+    filled = [part for part in parts if len(part)]
+    return pd.concat(filled, ignore_index=True) if filled else parts[0]
+
+
+def cost_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Seconds of a training step per method, and how much that is of cross-entropy's."""
+    if rows.empty:
+        return []
+    means = rows.groupby("method", sort=False)["seconds_per_step"].agg(["median", "size"])
+    base = means["median"].get("xent")
+    return [
+        {
+            "method": str(method),
+            "seconds_per_step": float(row["median"]),
+            "ratio": float(row["median"] / base) if base else None,
+            "n": int(row["size"]),
+        }
+        for method, row in means.iterrows()
+    ]
+
+
+def flat(value: Any, name: str = "") -> dict[str, Any]:
+    """A tree of keys as `a.b.c: value`."""
+    if isinstance(value, dict):
+        return {
+            key: leaf for k, v in value.items() for key, leaf in flat(v, f"{name}.{k}" if name else k).items()
+        }
+    return {name: value}

@@ -1,0 +1,132 @@
+"""Make a figure from the store: collect, select, aggregate, check the claims, draw, write. Never trains."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lmsweep.evaluation.config import EvaluationConfig
+from lmsweep.figures import collect
+from lmsweep.figures.aggregate import aggregate, missing, ordered
+from lmsweep.figures.audits import read_audits
+from lmsweep.figures.claims import check_claims
+from lmsweep.figures.draw import draw_curves
+from lmsweep.figures.draw_distances import draw_distances
+from lmsweep.figures.draw_regions import draw_regions
+from lmsweep.figures.evaluations import Request, attack_configs, curves, requests
+from lmsweep.figures.expected import expected_cells
+from lmsweep.figures.layout import save
+from lmsweep.figures.record import build_record, write_record
+from lmsweep.figures.select import select
+from lmsweep.figures.spec import FigureSpec, parse_figure
+from lmsweep.figures.table import write_csv
+from lmsweep.provenance import provenance
+from lmsweep.sweep.expansion import Sweep, sweep_folder
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was written, and the record of it."""
+
+    picture: Path
+    record: dict[str, Any]
+
+
+def spec_of(sweep: Sweep) -> FigureSpec:
+    """What the sweep's file says about its picture."""
+    return parse_figure(sweep.figure, sweep_folder() / f"{sweep.name}.yaml")
+
+
+def attacked(sweep: Sweep, spec: FigureSpec) -> tuple[pd.DataFrame, list[Request]]:
+    """The runs that selection chooses for the attack panels, and the evaluations they need."""
+    rows = collect.run_rows(sweep.plan.runs, sweep.plan.store, collect.axes_of(spec))
+    return _attacked(spec, rows, _attack_configs(sweep, spec))
+
+
+def make_figure(sweep: Sweep) -> Made:
+    """Write the PNG, PDF, CSV and JSON of a figure below outputs/figures/<scale>/."""
+    spec, plan = spec_of(sweep), sweep.plan
+    rows = collect.run_rows(plan.runs, plan.store, collect.axes_of(spec))
+    configs = _attack_configs(sweep, spec)
+    chosen_to_attack, asked = _attacked(spec, rows, configs)
+    found, evaluation_ids = curves(asked, plan.runs)
+    chosen = select(spec.selection, _points(sweep, spec, rows, found), spec.attack_panels)
+    tested = chosen[chosen["split"] == "test"] if "split" in chosen else chosen
+    table = _table(spec, chosen)
+    gone = missing(tested, spec, expected_cells(sweep, spec, configs))
+    cost = collect.cost_rows(rows)
+    record = build_record(
+        spec,
+        scale=sweep.scale,
+        command=f"make reproduce-figure FIG={sweep.name} SCALE={sweep.scale}",
+        provenance=provenance(),
+        points=tested,
+        table=table,
+        trained=len(rows),
+        missing=gone,
+        evaluations=evaluation_ids,
+        claims=check_claims(
+            spec, tested, pd.DataFrame(cost), sweep.scale, same_data=bool(sweep.grid["same_data"])
+        ),
+        audit=read_audits(sweep, spec, chosen_to_attack),
+        cost=cost,
+    )
+    figure = _draw(sweep, spec, table, tested, gone)
+    path = plan.outputs / "figures" / sweep.scale / sweep.name
+    write_csv(table, path.with_name(f"{path.name}.csv"))
+    write_record(record, path.with_name(f"{path.name}.json"))
+    picture, _ = save(figure, path)
+    return Made(picture, record)
+
+
+def _draw(
+    sweep: Sweep, spec: FigureSpec, table: pd.DataFrame, points: pd.DataFrame, gone: list[dict[str, Any]]
+) -> Figure:
+    data = ", ".join(dict.fromkeys(config.data.name for config in sweep.plan.runs.values()))
+    scale = f"{sweep.scale} scale on {data}"
+    if spec.kind == "curves":
+        return draw_curves(table, spec, scale, gone)
+    if spec.kind == "distances":
+        layers = table.rename(columns={"panel": "layer", "x": "step"})
+        return draw_distances(layers, spec.title, scale)
+    from lmsweep.figures.regions import regions  # imports torch
+
+    return draw_regions(regions(sweep, spec, points), spec.title, scale)
+
+
+def _attack_configs(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
+    return attack_configs(spec, str(sweep.plan.outputs), sweep.grid["evaluation"])
+
+
+def _attacked(
+    spec: FigureSpec, rows: pd.DataFrame, configs: Mapping[str, EvaluationConfig]
+) -> tuple[pd.DataFrame, list[Request]]:
+    empty = pd.DataFrame(columns=collect.COLUMNS)
+    parts = [collect.attack_points(spec.panel(name), rows, {}) for name in spec.attack_panels]
+    chosen = select(spec.selection, collect.together([empty, *parts]), spec.attack_panels)
+    return chosen, list(requests(spec, chosen, configs))
+
+
+def _points(sweep: Sweep, spec: FigureSpec, rows: pd.DataFrame, found: dict[str, Any]) -> pd.DataFrame:
+    parts = [pd.DataFrame(columns=collect.COLUMNS)]
+    for panel in spec.panels:
+        if panel.x.attack is not None:
+            parts.append(collect.attack_points(panel, rows, found.get(panel.x.attack, {})))
+        elif panel.x.key == "step":
+            parts.append(collect.distance_points(panel, rows, sweep.plan.store))
+        else:
+            parts.append(collect.key_points(panel, rows))
+    return collect.together(parts)
+
+
+def _table(spec: FigureSpec, chosen: pd.DataFrame) -> pd.DataFrame:
+    if "split" not in chosen:
+        return ordered(aggregate(chosen), spec)
+    parts = [
+        ordered(aggregate(part), spec).assign(split=split)
+        for split, part in chosen.groupby("split", sort=False)
+    ]
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,111 @@
+"""`python -m lmsweep.reproduce FIG --scale smoke` trains what is missing, evaluates, draws, checks claims."""
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lmsweep.audit import audit
+from lmsweep.cli import reported
+from lmsweep.commands import stop_on_sigterm
+from lmsweep.errors import UserError
+from lmsweep.evaluation.attack import evaluate
+from lmsweep.evaluation.config import AuditConfig, EvaluationConfig
+from lmsweep.evaluation.runs import find_run
+from lmsweep.figures.audits import audits_of, is_audited
+from lmsweep.figures.evaluations import missing_requests
+from lmsweep.figures.make import attacked, make_figure, spec_of
+from lmsweep.figures.summary import print_claims
+from lmsweep.sweep.devices import Slot
+from lmsweep.sweep.estimate import describe
+from lmsweep.sweep.expansion import Sweep, read_sweep, sweep_names
+from lmsweep.sweep.plan import Plan
+from lmsweep.sweep.pool import call_all
+from lmsweep.sweep.progress import duration
+from lmsweep.sweep.records import record_sweep
+from lmsweep.sweep.run_plan import places, run_plan
+from lmsweep.sweep.standing import Request
+
+
+class ReproductionError(UserError):
+    """Some runs failed for reasons that another call may not meet."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m lmsweep.reproduce", description=__doc__)
+    parser.add_argument("words", nargs="*", metavar="FIG", help="figures, and key=value to change their runs")
+    parser.add_argument("--all", action="store_true", help="every figure")
+    parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
+    parser.add_argument("--jobs", type=int, default=None, help="runs at once (default: one per core or GPU)")
+    options = parser.parse_args(arguments)
+    overrides = [word for word in options.words if "=" in word]
+    names = sweep_names() if options.all else [word for word in options.words if "=" not in word]
+    if not names:
+        parser.error("name a figure, or --all")
+    stop_on_sigterm()
+    reported(lambda: reproduce(names, options.scale, jobs=options.jobs, overrides=overrides))
+
+
+def reproduce(
+    names: Sequence[str], scale: str, *, jobs: int | None = None, overrides: Sequence[str] = ()
+) -> None:
+    """Train the runs of all figures together, then evaluate and draw one figure after the other."""
+    began = time.monotonic()
+    sweeps = [read_sweep(name, scale, overrides) for name in names]
+    for sweep in sweeps:
+        spec_of(sweep)  # what is wrong with a figure shows before any training
+    plan = Plan.of([config for sweep in sweeps for config in sweep.plan.runs.values()])
+    request = Request()
+    free = places(plan, jobs=jobs) if plan.counts(request)["missing"] else []
+    print(describe(plan, request, free or [{}]), flush=True)
+    if len(sweeps) > 1:
+        asked = sum(len(sweep.plan.runs) for sweep in sweeps)
+        print(f"{len(sweeps)} figures ask for {asked} runs; sharing saves {asked - len(plan.runs)} of them.")
+    for sweep in sweeps:
+        record_sweep(sweep.plan, sweep.name, scale)
+    outcome = run_plan(plan, request, free)
+    for sweep in sweeps:
+        _evaluate(sweep, jobs)
+        made = make_figure(sweep)
+        print_claims(made.record)
+        print(made.picture, flush=True)
+    print(f"Done in {duration(time.monotonic() - began)}.", flush=True)
+    # A diverged run is a result, and the figure shows it as missing; anything else deserves another look.
+    broken = [name for name in outcome.failures if not plan.store.run(name).read_status().get("final")]
+    if broken:
+        raise ReproductionError(f"{len(broken)} of {len(plan.runs)} runs failed; see the table above.")
+
+
+def _evaluate(sweep: Sweep, jobs: int | None) -> None:
+    """Attack and audit the selected runs, as far as the store does not know the answers."""
+    spec = spec_of(sweep)
+    chosen, requests = attacked(sweep, spec)
+    waiting = missing_requests(requests, sweep.plan.runs)
+    tasks: dict[str, Callable[[], Any]] = {
+        f"{request.attack} {request.targets[0]}": partial(_attack, request.config) for request in waiting
+    }
+    for _, run, config in audits_of(sweep, spec, chosen):
+        if not is_audited(sweep, run, config):
+            tasks[f"audit {run}"] = partial(_audit, config)
+    if not tasks:
+        return
+    slots: list[Slot] = places(sweep.plan, jobs=jobs)
+    began = time.monotonic()
+    call_all(slots, tasks, log=Path(os.devnull))
+    print(f"{sweep.name}: {len(tasks)} evaluations in {duration(time.monotonic() - began)}", flush=True)
+
+
+def _attack(config: EvaluationConfig) -> None:
+    evaluate(config)
+
+
+def _audit(config: AuditConfig) -> None:
+    audit(config, find_run(config.outputs, config.runs[0]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Run a plan on this machine and tell how it went."""
+
+import time
+from collections.abc import Sequence
+
+from lmsweep.sweep.devices import Slot, cores_for, slots, visible_gpus
+from lmsweep.sweep.local import LocalSweep, Outcome
+from lmsweep.sweep.plan import Plan
+from lmsweep.sweep.pool import Pool, call_all
+from lmsweep.sweep.progress import Progress, duration, label, print_failures
+from lmsweep.sweep.standing import Request
+
+
+def places(plan: Plan, *, jobs: int | None = None, runs_per_gpu: int = 1) -> list[Slot]:
+    """What the processes that train the runs of a plan may use, one slot for each of them."""
+    trainers = [config.trainer for config in plan.runs.values()]
+    gpus: list[str] = []
+    if not all(trainer.accelerator == "cpu" for trainer in trainers):
+        gpus = call_all([{}], {"gpus": visible_gpus})[
+            "gpus"
+        ]  # in a worker, to keep torch out of this process
+    cores = cores_for(max(trainer.threads for trainer in trainers))
+    return slots(jobs=jobs, runs_per_gpu=runs_per_gpu, gpus=gpus, cores=cores)
+
+
+def run_plan(plan: Plan, request: Request, slots: Sequence[Slot]) -> Outcome:
+    """Train what is missing, show progress, and print a line about it and a table of what failed."""
+    began = time.monotonic()
+    pool = Pool(slots)
+    with Progress(plan.about(), len(slots)) as progress:
+        outcome = LocalSweep(plan, request, pool, progress).run()
+    counts = ", ".join(f"{n} {what}" for what, n in progress.counts.items() if n)
+    repeats = len(plan.jobs) - len(plan.runs)
+    jobs = f" ({len(plan.jobs)} jobs, {repeats} of them repeats)" if repeats else ""
+    spent = duration(time.monotonic() - began)
+    print(f"{len(plan.runs)} runs{jobs}: {counts}, in {spent}; {plan.store.root}", flush=True)
+    if outcome.failures:
+        about = plan.about()
+        print_failures(
+            [(n, label(about[n]), why, plan.store.run(n).error) for n, why in outcome.failures.items()]
+        )
+    return outcome

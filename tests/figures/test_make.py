@@ -1,0 +1,70 @@
+"""A committed store gives exactly these numbers, verdicts and files."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lmsweep.config import parse
+from lmsweep.figures.make import make_figure
+from lmsweep.sweep.expansion import Sweep
+from lmsweep.sweep.plan import Plan
+from tests.figures import golden
+
+HERE = Path(golden.__file__).parent
+GRID = {"same_data": True, "evaluation": [], "audit": []}
+
+
+@pytest.fixture
+def sweep(tmp_path) -> Sweep:
+    shutil.copytree(HERE / "outputs", tmp_path / "outputs")
+    configs = [
+        parse({**yaml.safe_load(path.read_text()), "outputs": str(tmp_path / "outputs")})
+        for path in sorted((tmp_path / "outputs").glob("runs/*/config.yaml"))
+    ]
+    figure = yaml.safe_load((HERE / "figure.yaml").read_text())
+    return Sweep("golden", "smoke", Plan.of(configs), figure, dict(GRID))
+
+
+def test_the_golden_store_gives_the_golden_numbers(sweep):
+    made = make_figure(sweep)
+    written = made.picture.parent
+    assert (written / "golden.csv").read_text() == (HERE / "expected.csv").read_text()
+    record = json.loads((written / "golden.json").read_text())
+    assert record == made.record
+    found = {claim["id"]: [claim[key] for key in ("verdict", "ours", "n")] for claim in record["claims"]}
+    assert found == json.loads((HERE / "expected.json").read_text())
+    assert record["missing"] == [
+        {"panel": "noise", "method": "hinge", "x": 0.4, "reason": "failed: it broke"}
+    ]
+    # The setting with the better validation accuracy, not the one with the better test accuracy.
+    chosen = {(row["method"], row["x"]): row["hyperparameters"] for row in record["selected"]}
+    assert chosen[("margin_l2_all", 0.4)] == {"margin.gamma": 1.0}
+    assert chosen[("xent", 0.4)] == {}
+    assert all(len(row["runs"]) == 2 for row in record["selected"])
+    assert len(record["runs"]) == 8
+    assert [row["ratio"] for row in record["cost"]] == [1.0, 3.0]
+
+
+def test_the_same_store_gives_the_same_bytes(sweep):
+    first = make_figure(sweep).picture.parent
+    before = {path.name: path.read_bytes() for path in first.iterdir()}
+    assert sorted(before) == ["golden.csv", "golden.json", "golden.pdf", "golden.png"]
+    make_figure(sweep)
+    assert {path.name: path.read_bytes() for path in first.iterdir()} == before
+
+
+def test_values_are_not_compared_where_the_data_is_not_the_papers(sweep):
+    sweep.grid["same_data"] = False
+    verdicts = {claim["id"]: claim["verdict"] for claim in make_figure(sweep).record["claims"]}
+    assert (verdicts["value"], verdicts["margin_wins"]) == ("not run", "holds")
+
+
+def test_a_figure_of_an_empty_store_says_what_is_missing(sweep):
+    shutil.rmtree(sweep.plan.store.root)
+    record = make_figure(sweep).record
+    assert {cell["reason"] for cell in record["missing"]} == {"not trained"}
+    assert len(record["missing"]) == 5
+    assert {claim["verdict"] for claim in record["claims"]} == {"not run"}
