@@ -1,6 +1,7 @@
 """From the store to points: one row per run, panel and x."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ NOT_A_HYPERPARAMETER = (
     *("seed", "method.", "margin.norm", "margin.layers", "margin.score", "margin.exact", "adversarial."),
     "telemetry.",
 )
+COST = ["method", "seconds_per_step", "ratio", "n"]
 DISTANCE_METRIC = "test_distance_"  # of panels over training steps: the layer's name follows
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
@@ -70,6 +72,8 @@ def axes_of(spec: FigureSpec) -> list[str]:
 def key_points(panel: Panel, rows: pd.DataFrame) -> pd.DataFrame:
     """The points of a panel over a key of the runs."""
     mine = rows[rows["method"].isin(panel.methods)]
+    if mine.empty:
+        return pd.DataFrame(columns=COLUMNS)
     return _points(panel.name, mine, mine[panel.x.key], mine[panel.y.metric])
 
 
@@ -123,20 +127,19 @@ def together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(filled, ignore_index=True) if filled else parts[0]
 
 
-def cost_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Seconds of a training step per method, and how much that is of cross-entropy's."""
-    if rows.empty:
-        return []
-    means = rows.groupby("method", sort=False)["seconds_per_step"].agg(["median", "size"])
-    base = means["median"].get("xent")
+def cost_rows(rows: pd.DataFrame, methods: Iterable[str]) -> list[dict[str, Any]]:
+    """Median seconds of a training step per method, and how many times cross-entropy's that is."""
+    seconds = {method: rows[rows["method"] == method]["seconds_per_step"] for method in methods}
+    base = float(seconds["xent"].median()) if "xent" in seconds else math.nan
     return [
         {
-            "method": str(method),
-            "seconds_per_step": float(row["median"]),
-            "ratio": float(row["median"] / base) if base else None,
-            "n": int(row["size"]),
+            "method": method,
+            "seconds_per_step": float(values.median()),
+            "ratio": None if math.isnan(base) else float(values.median()) / base,
+            "n": len(values),
         }
-        for method, row in means.iterrows()
+        for method, values in seconds.items()
+        if len(values)
     ]
 
 

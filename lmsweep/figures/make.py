@@ -57,7 +57,7 @@ def make_figure(sweep: Sweep) -> Made:
     tested = chosen[chosen["split"] == "test"] if "split" in chosen else chosen
     table = _table(spec, chosen)
     gone = missing(tested, spec, expected_cells(sweep, spec, configs))
-    cost = collect.cost_rows(rows)
+    cost = collect.cost_rows(rows, spec.methods)
     record = build_record(
         spec,
         scale=sweep.scale,
@@ -69,7 +69,11 @@ def make_figure(sweep: Sweep) -> Made:
         missing=gone,
         evaluations=evaluation_ids,
         claims=check_claims(
-            spec, tested, pd.DataFrame(cost), sweep.scale, same_data=bool(sweep.grid["same_data"])
+            spec,
+            tested,
+            pd.DataFrame(cost, columns=collect.COST),
+            sweep.scale,
+            same_data=bool(sweep.grid["same_data"]),
         ),
         audit=read_audits(sweep, spec, chosen_to_attack),
         cost=cost,

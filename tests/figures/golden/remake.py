@@ -1,4 +1,4 @@
-"""`python -m tests.figures.golden.remake` writes the committed store anew, when the schema of runs changes."""
+"""`python -m tests.figures.golden.remake` writes the committed store anew, after a change of the schema."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ from lmsweep.sweep.store import Store
 from tests.test_config import config
 
 HERE = Path(__file__).parent
-# (method, gamma, noise) -> validation and test accuracy of two seeds; the better validation is not the better test.
+# (method, gamma, noise) -> validation and test accuracy of two seeds; the better ones differ.
 NUMBERS = {
     ("xent", 1, 0.0): ([0.90, 0.92], [0.89, 0.91]),
     ("xent", 1, 0.4): ([0.50, 0.52], [0.70, 0.72]),

@@ -1,0 +1,112 @@
+"""From runs in the store to points."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from lmsweep.figures import collect
+from lmsweep.figures.spec import Panel
+from lmsweep.sweep.identity import run_id
+from lmsweep.sweep.store import Store
+from tests.test_config import config
+
+
+def panel(**keys) -> Panel:
+    plain = {
+        "name": "p",
+        "title": "P",
+        "x": {"key": "data.label_noise", "label": "noise"},
+        "y": {"metric": "test_accuracy", "label": "accuracy"},
+        "methods": ["xent", "margin_l2_all"],
+    }
+    return Panel.model_validate({**plain, **keys})
+
+
+@pytest.fixture
+def runs(tmp_path):
+    store = Store(tmp_path)
+    found = {}
+    for method, gamma, noise, seed in (
+        ("xent", 1, 0.0, 0),
+        ("xent", 1, 0.4, 0),
+        ("margin_l2_all", 1, 0.0, 0),
+        ("margin_l2_all", 2, 0.0, 1),
+        ("margin_l1_all", 2, 0.0, 1),
+    ):
+        one = config(f"method={method}", f"margin.gamma={gamma}", f"data.label_noise={noise}", f"seed={seed}")
+        name = run_id(one.identity_dict())
+        found[name] = one
+        metrics = {"steps": 10, "val_accuracy": 0.1 * gamma, "test_accuracy": noise + seed}
+        folder = store.claim(name, one.to_dict())
+        lines = [{"step": s, "distance/test/input": s + seed, "distance/val/input": -s} for s in (0, 10)]
+        folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in (*lines, {"step": 5, "a": 1})))
+        folder.finish({"metrics": metrics, "train_seconds": 20.0 * gamma})
+    unfinished = config("seed=9")
+    found[run_id(unfinished.identity_dict())] = unfinished
+    return store, found
+
+
+def test_a_setting_is_what_differs_but_for_axes_methods_and_seeds(runs):
+    _, found = runs
+    settings = collect.settings(found, ["data.label_noise"])
+    kinds = {(c.method_name(), c.margin.gamma): json.loads(settings[n]) for n, c in found.items()}
+    assert kinds[("xent", 1.0)] == {}
+    assert kinds[("margin_l2_all", 2.0)] == {"margin.gamma": 2.0}
+    every = collect.settings(found, [])
+    assert {json.loads(s)["data.label_noise"] for s in every.values()} == {0.0, 0.4}
+
+
+def test_points_over_a_key_of_the_runs(runs):
+    store, found = runs
+    rows = collect.run_rows(found, store, ["data.label_noise"])
+    assert len(rows) == 5
+    points = collect.key_points(panel(), rows)
+    table = {(p.method, p.x, p.seed): (p.y, p.val) for p in points.itertuples()}
+    assert table == {
+        ("xent", 0.0, 0): (0.0, 0.1),
+        ("xent", 0.4, 0): (0.4, 0.1),
+        ("margin_l2_all", 0.0, 0): (0.0, 0.1),
+        ("margin_l2_all", 0.0, 1): (1.0, 0.2),
+    }
+
+
+def test_points_over_an_attack_keep_runs_that_are_not_evaluated(runs):
+    store, found = runs
+    rows = collect.run_rows(found, store, [])
+    attacked = rows["run"].iloc[0]
+    one = panel(x={"attack": "a", "label": "epsilon"}, y={"metric": "accuracy", "label": "accuracy"})
+    points = collect.attack_points(one, rows, {attacked: {"strengths": [0.0, 0.1], "accuracy": [0.9, 0.5]}})
+    mine = points[points["run"] == attacked]
+    assert list(zip(mine["x"], mine["y"], strict=True)) == [(0.0, 0.9), (0.1, 0.5)]
+    assert len(points[points["y"].isna()]) == 3
+
+
+def test_points_over_training_steps_come_for_every_split(runs):
+    store, found = runs
+    rows = collect.run_rows(found, store, [])
+    one = panel(x={"key": "step", "label": "step"}, y={"metric": "test_distance_input", "label": "distance"})
+    points = collect.distance_points(one, rows, store)
+    second = points[(points["seed"] == 1) & (points["split"] == "test")]
+    assert list(zip(second["x"], second["y"], strict=True)) == [(0.0, 1.0), (10.0, 11.0)]
+    assert set(points["split"]) == {"test", "validation"}
+
+
+def test_costs_are_medians_in_the_order_of_the_figure(runs):
+    store, found = runs
+    rows = collect.run_rows(found, store, [])
+    cost = collect.cost_rows(rows, ["margin_l2_all", "xent", "hinge"])
+    assert [(row["method"], row["seconds_per_step"], row["n"]) for row in cost] == [
+        ("margin_l2_all", 3.0, 2),
+        ("xent", 2.0, 2),
+    ]
+    assert cost[0]["ratio"] == 1.5
+    assert collect.cost_rows(rows, ["hinge"]) == []
+    assert collect.cost_rows(rows, ["margin_l2_all"])[0]["ratio"] is None
+
+
+def test_nothing_finished_is_an_empty_table(tmp_path):
+    one = config()
+    rows = collect.run_rows({run_id(one.identity_dict()): one}, Store(tmp_path), ["data.label_noise"])
+    assert rows.empty
+    assert isinstance(collect.key_points(panel(), rows), pd.DataFrame)

@@ -1,0 +1,126 @@
+"""Every figure by one command, at a size that tests can afford: trained, attacked, drawn, reported."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lmsweep.figures.table import read_csv
+from lmsweep.sweep.expansion import sweep_names
+
+# Two seeds, two values per axis, two steps, few samples: nothing is learnt, everything is done.
+TINY = (
+    "seed=0,1",
+    "trainer.max_steps=2",
+    "trainer.val_every=2",
+    "trainer.batch_size=8",
+    "++grid.label_noise='0,0.8'",
+    "++grid.fraction='1,0.5'",
+    "grid.evaluation=['samples=10','attack.alpha=0.1']",
+    "grid.audit=['samples=10','queries=2','restarts=1','pgd_steps=2','alpha=0.1']",
+)
+
+
+def call(outputs, module, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    outputs = tmp_path_factory.mktemp("everything")
+    done = call(outputs, "lmsweep.reproduce", "--all", *TINY)
+    assert done.returncode == 0, done.stderr
+    return outputs, done
+
+
+def test_all_figures_are_made_and_share_runs(everything):
+    outputs, done = everything
+    made = outputs / "figures" / "smoke"
+    for name in sweep_names():
+        assert sorted(path.suffix for path in made.glob(f"{name}.*")) == [".csv", ".json", ".pdf", ".png"]
+        record = json.loads((made / f"{name}.json").read_text())
+        assert record["missing"] == [], name
+        table = read_csv(made / f"{name}.csv")
+        assert list(table.columns[:7]) == ["method", "x", "mean", "low", "high", "n", "selected"]
+        assert set(table["n"]) == {2}
+        # Every number traces to runs that exist.
+        ids = {run for cell in table["selected"] for run in cell.split()}
+        assert ids <= set(record["runs"])
+        assert all((outputs / "runs" / run / "results.json").exists() for run in ids)
+        assert str(made / f"{name}.png") in done.stdout
+        kinds = {claim["kind"]: claim["verdict"] for claim in record["claims"]}
+        assert kinds.get("value", "not run") == "not run"  # digits are not the paper's data
+    saved = next(line for line in done.stdout.splitlines() if "sharing saves" in line)
+    _, asked, spared = (int(word) for word in saved.split() if word.isdigit())
+    assert spared > asked / 4
+
+
+def test_attack_figures_have_audits(everything):
+    outputs, _ = everything
+    record = json.loads((outputs / "figures" / "smoke" / "fig3_mnist_ifgsm.json").read_text())
+    assert [row["method"] for row in record["audit"]][:2] == ["xent", "hinge"]
+    assert len(record["audit"]) == 8
+    assert {row["verdict"] for row in record["audit"]} <= {"consistent", "masked", "gradients masked"}
+
+
+def test_everything_cached_takes_seconds_and_gives_the_same_bytes(everything):
+    outputs, _ = everything
+    files = sorted((outputs / "figures" / "smoke").glob("fig3_mnist_ifgsm.*"))
+    before = [path.read_bytes() for path in files]
+    started = time.monotonic()
+    again = call(outputs, "lmsweep.reproduce", "fig3_mnist_ifgsm", *TINY)
+    took = time.monotonic() - started
+    assert again.returncode == 0, again.stderr
+    assert "To train: 0 of 16 runs" in again.stdout
+    assert "evaluations in" not in again.stdout
+    assert [path.read_bytes() for path in files] == before
+    assert took < 20  # 10 s on an idle machine; other tests run beside this one
+
+
+def test_drawing_alone_trains_nothing(everything, tmp_path):
+    empty = call(tmp_path, "lmsweep.figures", "fig10_mnist_gaussian")
+    assert empty.returncode == 0, empty.stderr
+    assert "not trained" in empty.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_report_and_the_verification_of_what_was_made(everything, tmp_path):
+    outputs, _ = everything
+    page = call(outputs, "lmsweep.report")
+    assert page.returncode == 0, page.stderr
+    html = (outputs / "report" / "index.html").read_text()
+    assert all(name in html for name in sweep_names())
+    csv = "fig2_mnist_noise.csv"
+    (tmp_path / "smoke").mkdir()
+    (tmp_path / "smoke" / csv).write_bytes((outputs / "figures" / "smoke" / csv).read_bytes())
+    verify = ("lmsweep.verify", "fig2_mnist_noise", "--expected", str(tmp_path))
+    same = call(outputs, *verify)
+    assert same.returncode == 0, same.stderr
+    assert "8 cells within 0.02" in same.stdout
+    text = (tmp_path / "smoke" / csv).read_text()
+    (tmp_path / "smoke" / csv).write_text(text.replace("xent,0,0.", "xent,0,0.9", 1))
+    other = call(outputs, *verify)
+    assert other.returncode == 1
+    assert "method xent, x 0" in other.stderr
+
+
+def test_a_figure_or_scale_that_does_not_exist_is_named(tmp_path):
+    for arguments, part in (
+        (("fig99",), "figure=fig99 is not allowed: it must be one of fig1_toy"),
+        (("fig1_toy", "--scale", "huge"), "scale=huge is not allowed"),
+        (("fig1_toy", "margin.gama=1"), "There is no key margin.gama"),
+    ):
+        done = call(tmp_path, "lmsweep.reproduce", *arguments)
+        assert done.returncode == 2, done.stderr
+        assert part in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
