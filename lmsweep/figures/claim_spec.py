@@ -86,6 +86,19 @@ class ValueClaim(Claim):
         yield self.panel, self.method
 
 
+class AboveClaim(Claim):
+    """Every method is above the published value of another work, at each of the points [x, value]."""
+
+    kind: Literal["above"]
+    panel: Name
+    methods: Annotated[list[Best], Field(min_length=1, description="a list of methods")]
+    points: Annotated[list[list[float]], Field(min_length=1, description="a list of [x, value]")]
+
+    def uses(self) -> Iterator[tuple[str | None, Side]]:
+        """The methods."""
+        yield from ((self.panel, method) for method in self.methods)
+
+
 class _PairsClaim(Claim):
     panel: Name
     pairs: Pairs
@@ -172,9 +185,10 @@ class StatementClaim(Claim):
     reason: Annotated[str, Field(min_length=1, description="why this figure cannot check it")]
 
 
-AnyClaim = ValueClaim | GreaterClaim | TrendClaim | GapClaim | RatioClaim | StatementClaim
+AnyClaim = ValueClaim | AboveClaim | GreaterClaim | TrendClaim | GapClaim | RatioClaim | StatementClaim
 CLAIM_KINDS: dict[str, type[Claim]] = {
     "value": ValueClaim,
+    "above": AboveClaim,
     "greater": GreaterClaim,
     "trend": TrendClaim,
     "gap": GapClaim,

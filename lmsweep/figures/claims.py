@@ -11,6 +11,7 @@ import pandas as pd
 
 from lmsweep.figures.aggregate import interval
 from lmsweep.figures.claim_spec import (
+    AboveClaim,
     AnyClaim,
     GapClaim,
     GreaterClaim,
@@ -55,7 +56,7 @@ def check_claim(
 ) -> dict[str, Any]:
     """The verdict on one claim."""
     try:
-        if isinstance(claim, ValueClaim) and not same_data:
+        if isinstance(claim, ValueClaim | AboveClaim) and not same_data:
             raise NotRunError(f"the {scale} scale has other data than the paper")
         verdict, ours, n = _find(claim, spec, values, cost)
     except NotRunError as error:
@@ -87,6 +88,11 @@ def _find(claim: AnyClaim, spec: FigureSpec, values: Values, cost: pd.DataFrame 
     if isinstance(claim, ValueClaim):
         return _value(claim, spec, values, name)
     panel = spec.panel(claim.panel)
+    if isinstance(claim, AboveClaim):
+        found = [
+            _above(claim, side, x, than, values, name) for side in claim.methods for x, than in claim.points
+        ]
+        return _judge(found, 0.0, summary(found, 0.0, panel))
     if isinstance(claim, TrendClaim):
         found = [_trend(claim, pair, values, name) for pair in claim.pairs]
         return _judge(found, 0.0, summary(found, 0.0, panel, f" per step toward {claim.toward} x"))
@@ -127,6 +133,12 @@ def _value_verdict(ours: Comparison, paper: float, tolerance: float) -> str:
     if ours.high < low or ours.low > high:
         return "fails"
     return "holds" if low <= ours.mean <= high else "not resolved"
+
+
+def _above(claim: AboveClaim, side: Side, x: float, than: float, values: Values, name: str) -> Comparison:
+    method, y = values.best(claim.panel, side, x)
+    label = method_style(method).label
+    return compare(label, y - than, f"{name}/{label}", x)
 
 
 def _greater(claim: GreaterClaim, values: Values, name: str) -> tuple[list[Comparison], set[float]]:

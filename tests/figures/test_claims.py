@@ -215,3 +215,29 @@ def test_verdicts_do_not_depend_on_the_order_of_rows():
 
 def test_without_any_point_nothing_is_run():
     assert verdict(GREATER, cell("noise", "xent", 0, [])) == "not run"
+
+
+ABOVE = {**PLAIN, "kind": "above", "methods": ["margin_l2_all"], "points": [[0.4, 0.9], [0.8, 0.7]]}
+
+
+@pytest.mark.parametrize(
+    ("at_40", "at_80", "expected"),
+    [
+        ([0.91, 0.93], [0.71, 0.75], "holds"),
+        ([0.91, 0.93], [0.60, 0.65], "fails"),
+        ([0.89, 0.93], [0.71, 0.75], "not resolved"),
+        ([0.95], [0.95], "not resolved"),
+    ],
+)
+def test_above_published_points(at_40, at_80, expected):
+    cells = (cell("noise", "margin_l2_all", 0.4, at_40), cell("noise", "margin_l2_all", 0.8, at_80))
+    assert verdict(ABOVE, *cells) == expected
+    assert verdict(ABOVE, cells[0]) == "not run"
+
+
+def test_published_values_are_not_compared_with_other_data():
+    for claim in (ABOVE, L2_AT_80):
+        cells = (cell("noise", "margin_l2_all", 0.4, [1, 1]), cell("noise", "margin_l2_all", 0.8, [1, 1]))
+        (result,) = check_claims(figure(claim), points(*cells), None, "smoke", same_data=False)
+        assert result["verdict"] == "not run"
+        assert result["ours"] == "the smoke scale has other data than the paper"
