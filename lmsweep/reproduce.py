@@ -19,6 +19,7 @@ from lmsweep.figures.audits import audits_of, is_audited
 from lmsweep.figures.evaluations import missing_requests
 from lmsweep.figures.make import attacked, make_figure, spec_of
 from lmsweep.figures.summary import print_claims
+from lmsweep.sweep.claims import RunBusyError
 from lmsweep.sweep.devices import Slot
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.expansion import Sweep, read_sweep, sweep_names
@@ -28,6 +29,8 @@ from lmsweep.sweep.progress import duration
 from lmsweep.sweep.records import record_sweep
 from lmsweep.sweep.run_plan import places, run_plan
 from lmsweep.sweep.standing import Request
+
+BUSY_SECONDS = 0.5
 
 
 class ReproductionError(UserError):
@@ -100,11 +103,21 @@ def _evaluate(sweep: Sweep, jobs: int | None) -> None:
 
 
 def _attack(config: EvaluationConfig) -> None:
-    evaluate(config)
+    _when_free(lambda: evaluate(config))
 
 
 def _audit(config: AuditConfig) -> None:
-    audit(config, find_run(config.outputs, config.runs[0]))
+    _when_free(lambda: audit(config, find_run(config.outputs, config.runs[0])))
+
+
+def _when_free(work: Callable[[], Any]) -> None:
+    """Do it; when another process is at it, wait until that has done it, or has died."""
+    while True:
+        try:
+            work()
+            return
+        except RunBusyError:
+            time.sleep(BUSY_SECONDS)
 
 
 if __name__ == "__main__":

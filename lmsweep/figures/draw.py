@@ -1,6 +1,7 @@
 """Draw a figure of curves from its table alone."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -18,6 +19,7 @@ from lmsweep.figures.style import BAND, LINE_WIDTH, PANEL_INCHES, RC, REFERENCE_
 from lmsweep.figures.words import place
 
 _HEIGHT = 2.55
+MANY = 5
 Missing = Sequence[Mapping[str, Any]]
 
 
@@ -73,9 +75,11 @@ def _draw_panel(
     colors: Mapping[str, str],
 ) -> None:
     fx, fy = (100.0 if axis.unit == "percent" else 1.0 for axis in (panel.x, panel.y))
+    band = BAND if len(panel.methods) <= MANY else 0.5 * BAND  # bands of many methods would hide each other
     for i, method in enumerate(panel.methods):
         gaps = [cell["x"] for cell in missing if cell["method"] == method]
-        _draw_curve(axes, method, rows[rows["method"] == method], gaps, fx, fy, 3 + 0.01 * i)
+        curve = _Curve(method, rows[rows["method"] == method], gaps, 3 + 0.01 * i, band)
+        _draw_curve(axes, curve, fx, fy)
     for reference in references:
         x, y = np.array(reference.points, dtype=float).T
         axes.plot(
@@ -89,19 +93,28 @@ def _draw_panel(
     _crosses(axes, panel, missing, fx)
 
 
-def _draw_curve(
-    axes: Axes, method: str, curve: pd.DataFrame, gaps: Sequence[float], fx: float, fy: float, zorder: float
-) -> None:
-    if curve.empty:
+@dataclass(frozen=True)
+class _Curve:
+    method: str
+    rows: pd.DataFrame
+    gaps: Sequence[float]
+    zorder: float
+    band: float
+
+
+def _draw_curve(axes: Axes, curve: _Curve, fx: float, fy: float) -> None:
+    if curve.rows.empty:
         return
     # A row without numbers where a cell is missing, so that the line does not pass over it.
-    holes = pd.DataFrame({"x": gaps, "mean": np.nan, "low": np.nan, "high": np.nan, "n": 0}, dtype=float)
-    filled = pd.concat([curve[holes.columns].astype(float), holes]).sort_values("x")
+    holes = pd.DataFrame(
+        {"x": curve.gaps, "mean": np.nan, "low": np.nan, "high": np.nan, "n": 0}, dtype=float
+    )
+    filled = pd.concat([curve.rows[holes.columns].astype(float), holes]).sort_values("x")
     x, mean, low, high, n = filled.to_numpy(dtype=float).T
-    style, several = method_style(method), n > 1
-    axes.plot(fx * x, fy * mean, label=method, zorder=zorder, **style.line_kwargs())
+    style, several = method_style(curve.method), n > 1
+    axes.plot(fx * x, fy * mean, label=curve.method, zorder=curve.zorder, **style.line_kwargs())
     band: dict[str, Any] = {"color": style.color, "linewidth": 0, "zorder": 2}
-    axes.fill_between(fx * x, fy * low, fy * high, where=several.tolist(), alpha=BAND, **band)
+    axes.fill_between(fx * x, fy * low, fy * high, where=several.tolist(), alpha=curve.band, **band)
     # A band needs two neighbours; a point that has none gets a bar.
     beside = np.append(several[1:], False) | np.append(False, several[:-1])
     alone = several & ~beside

@@ -36,8 +36,9 @@ class Made:
 
 
 def spec_of(sweep: Sweep) -> FigureSpec:
-    """What the sweep's file says about its picture."""
-    return parse_figure(sweep.figure, sweep_folder() / f"{sweep.name}.yaml")
+    """What the sweep's file says about its picture; published points only beside the data they belong to."""
+    spec = parse_figure(sweep.figure, sweep_folder() / f"{sweep.name}.yaml")
+    return spec if sweep.grid["same_data"] else spec.model_copy(update={"references": []})
 
 
 def attacked(sweep: Sweep, spec: FigureSpec) -> tuple[pd.DataFrame, list[Request]]:

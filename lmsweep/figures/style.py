@@ -83,7 +83,7 @@ def method_style(method: str) -> MethodStyle:
         filled = layers != "input"
         line = "-" if layers == "all" else _DASHED if layers == "input" else _DASHDOT
         even = re.fullmatch(r"even:(\d+)", layers)
-        place = f"{even[1]} even layers" if even else _LAYERS.get(layers, layers)
+        place = f"{even[1]} layers" if even else _LAYERS.get(layers, layers)
         label = ", ".join([f"Margin l{norm}", place, *words.split("_")[1:]])
         line = _DASHDOTDOT if words else line
     else:

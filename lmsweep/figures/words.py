@@ -30,7 +30,7 @@ def with_interval(comparison: Comparison, unit: str, sign: bool = False) -> str:
 
 def summary(found: Sequence[Comparison], threshold: float, panel: Panel, per: str = "") -> str:
     """The comparison that decides, with its interval, and how many there are."""
-    weakest = min(found, key=lambda c: (c.low - threshold, c.mean))
+    weakest = min(found, key=lambda c: (c.verdict(threshold) != "fails", c.low - threshold, c.mean))
     text = f"{with_interval(weakest, panel.y.unit, sign=True)}{per}{place(weakest.x, panel.x.unit)}"
     if len(found) == 1:
         return text

@@ -73,8 +73,16 @@ WRONG = {
         "a list of overrides",
     ),
     "attack that is no group": ({"attacks": {"white_ifgsm": 3}}, "attacks.white_ifgsm", "a group of keys"),
-    "claim's kind": ({"claims": [{**GREATER, "kind": "larger"}]}, "kind=larger", "value, above, greater, trend"),
-    "claim without a kind": ({"claims": [{"id": "a"}]}, "claims[0].kind=None", "value, above, greater, trend"),
+    "claim's kind": (
+        {"claims": [{**GREATER, "kind": "larger"}]},
+        "kind=larger",
+        "value, above, greater, trend",
+    ),
+    "claim without a kind": (
+        {"claims": [{"id": "a"}]},
+        "claims[0].kind=None",
+        "value, above, greater, trend",
+    ),
     "claim twice": ({"claims": [GREATER, GREATER]}, "id v", "unique"),
     "claim's panel": ({"claims": [{**GREATER, "panel": "nose"}]}, "panel=nose", "noise, white"),
     "claim's other panel": ({"claims": [{**GREATER, "right_panel": "nose"}]}, "panel=nose", "noise, white"),

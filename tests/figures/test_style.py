@@ -17,7 +17,7 @@ LABELS = {
     "xent+pgd": "Cross-entropy, PGD-trained",
     "margin_linf_all+fgsm": "Margin linf, all layers, FGSM-trained",
     "margin_linf_all+pgd": "Margin linf, all layers, PGD-trained",
-    "margin_linf_even:5": "Margin linf, 5 even layers",
+    "margin_linf_even:5": "Margin linf, 5 layers",
     "margin_l2_all_softmax_exact": "Margin l2, all layers, softmax, exact",
     "margin_l2_conv1+conv2": "Margin l2, conv1+conv2",
     "margin_l1.5_input": "Margin l1.5, input only",

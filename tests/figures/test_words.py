@@ -3,7 +3,8 @@
 import pytest
 
 from lmsweep.figures.comparison import Comparison
-from lmsweep.figures.words import amount, place, with_interval
+from lmsweep.figures.spec import Panel
+from lmsweep.figures.words import amount, place, summary, with_interval
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,14 @@ def test_signs_and_intervals():
     )
     assert with_interval(Comparison("a", 0, 0.0, -0.1, 0.1, 5), "percent", sign=True) == "0.0% [-10.0, 10.0]"
     assert with_interval(Comparison("a", 0, 0.5, 0.5, 0.5, 1), "none", sign=True) == "+0.5"
+
+
+def test_what_decides_a_failure_is_told_before_what_is_wider():
+    axis = {"key": "a.b", "label": "x"}
+    panel = Panel.model_validate(
+        {"name": "p", "title": "P", "x": axis, "y": {"metric": "m", "label": "m"}, "methods": ["xent"]}
+    )
+    wide, failing = Comparison("a", 0.0, 0.1, -0.9, 1.0, 3), Comparison("b", 1.0, -0.2, -0.3, -0.1, 3)
+    assert summary([wide, failing], 0.0, panel).startswith(
+        "weakest -0.2 [-0.3, -0.1] at 1 (b); holds at 0 of 2"
+    )
