@@ -31,9 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _verify_all(options: argparse.Namespace) -> None:
+    different = []
     for name in options.figures:
         found = options.outputs / "figures" / options.scale / f"{name}.csv"
-        verify(found, options.expected / options.scale / f"{name}.csv", options.tolerance)
+        try:
+            verify(found, options.expected / options.scale / f"{name}.csv", options.tolerance)
+        except UserError as error:
+            different.append(str(error))
+    if different:
+        raise FigureDiffersError("\n".join(different))
 
 
 def verify(found: Path, expected: Path, tolerance: float) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -44,10 +45,12 @@ def everything(tmp_path_factory):
 
 def test_all_figures_are_made_and_share_runs(everything):
     outputs, done = everything
-    made = outputs / "figures" / "smoke"
+    (made,) = (outputs / "figures").iterdir()
+    assert made.name.startswith("smoke-")  # with overrides it is not the real smoke scale
     for name in sweep_names():
         assert sorted(path.suffix for path in made.glob(f"{name}.*")) == [".csv", ".json", ".pdf", ".png"]
         record = json.loads((made / f"{name}.json").read_text())
+        assert "trainer.max_steps=2" in record["command"]
         assert record["missing"] == [], name
         table = read_csv(made / f"{name}.csv")
         assert list(table.columns[:7]) == ["method", "x", "mean", "low", "high", "n", "selected"]
@@ -66,7 +69,8 @@ def test_all_figures_are_made_and_share_runs(everything):
 
 def test_attack_figures_have_audits(everything):
     outputs, _ = everything
-    record = json.loads((outputs / "figures" / "smoke" / "fig3_mnist_ifgsm.json").read_text())
+    (path,) = (outputs / "figures").glob("*/fig3_mnist_ifgsm.json")
+    record = json.loads(path.read_text())
     assert [row["method"] for row in record["audit"]][:2] == ["xent", "hinge"]
     assert len(record["audit"]) == 8
     assert {row["verdict"] for row in record["audit"]} <= {"consistent", "masked", "gradients masked"}
@@ -74,7 +78,7 @@ def test_attack_figures_have_audits(everything):
 
 def test_everything_cached_takes_seconds_and_gives_the_same_bytes(everything):
     outputs, _ = everything
-    files = sorted((outputs / "figures" / "smoke").glob("fig3_mnist_ifgsm.*"))
+    files = sorted((outputs / "figures").glob("*/fig3_mnist_ifgsm.*"))
     before = [path.read_bytes() for path in files]
     started = time.monotonic()
     again = call(outputs, "lmsweep.reproduce", "fig3_mnist_ifgsm", *TINY)
@@ -86,11 +90,37 @@ def test_everything_cached_takes_seconds_and_gives_the_same_bytes(everything):
     assert took < 20  # 10 s on an idle machine; other tests run beside this one
 
 
-def test_drawing_alone_trains_nothing(everything, tmp_path):
-    empty = call(tmp_path, "lmsweep.figures", "fig10_mnist_gaussian")
+@pytest.mark.parametrize("name", ["fig10_mnist_gaussian", "fig1_toy", "fig12_cifar_distance"])
+def test_drawing_alone_trains_nothing_and_says_what_is_missing(name, tmp_path):
+    empty = call(tmp_path, "lmsweep.figures", name)
     assert empty.returncode == 0, empty.stderr
     assert "not trained" in empty.stdout
     assert not (tmp_path / "runs").exists()
+    assert (tmp_path / "figures" / "smoke" / f"{name}.png").stat().st_size > 1000
+
+
+def test_a_rehearsal_trains_nothing(tmp_path):
+    done = call(
+        tmp_path, "lmsweep.reproduce", "fig10_mnist_gaussian", "--scale", "smoke", *TINY, "dry_run=true"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "To train: 8 of 8 runs" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_were_deleted_are_trained_again(everything):
+    outputs, _ = everything
+    (path,) = (outputs / "figures").glob("*/fig10_mnist_gaussian.json")
+    record = json.loads(path.read_text())
+    run = outputs / "runs" / record["runs"][0]
+    before = json.loads((run / "results.json").read_text())["metrics"]
+    (run / "checkpoint.ckpt").unlink()
+    for name in record["evaluations"]:
+        shutil.rmtree(outputs / "evaluations" / name)
+    again = call(outputs, "lmsweep.reproduce", "fig10_mnist_gaussian", *TINY)
+    assert again.returncode == 0, again.stderr
+    assert "The weights of 1 runs were deleted" in again.stdout
+    assert json.loads((run / "results.json").read_text())["metrics"] == before
 
 
 def test_the_report_and_the_verification_of_what_was_made(everything, tmp_path):
@@ -100,14 +130,15 @@ def test_the_report_and_the_verification_of_what_was_made(everything, tmp_path):
     html = (outputs / "report" / "index.html").read_text()
     assert all(name in html for name in sweep_names())
     csv = "fig2_mnist_noise.csv"
-    (tmp_path / "smoke").mkdir()
-    (tmp_path / "smoke" / csv).write_bytes((outputs / "figures" / "smoke" / csv).read_bytes())
-    verify = ("lmsweep.verify", "fig2_mnist_noise", "--expected", str(tmp_path))
+    (drawn,) = (outputs / "figures").iterdir()
+    expected = tmp_path / drawn.name / csv
+    expected.parent.mkdir()
+    expected.write_bytes((drawn / csv).read_bytes())
+    verify = ("lmsweep.verify", "fig2_mnist_noise", "--expected", str(tmp_path), "--scale", drawn.name)
     same = call(outputs, *verify)
     assert same.returncode == 0, same.stderr
     assert "8 cells within 0.02" in same.stdout
-    text = (tmp_path / "smoke" / csv).read_text()
-    (tmp_path / "smoke" / csv).write_text(text.replace("xent,0,0.", "xent,0,0.9", 1))
+    expected.write_text(expected.read_text().replace("xent,0,0.", "xent,0,0.9", 1))
     other = call(outputs, *verify)
     assert other.returncode == 1
     assert "method xent, x 0" in other.stderr

@@ -12,11 +12,10 @@ from lmsweep.sweep.expansion import read_sweep
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m lmsweep.figures", description=__doc__)
-    parser.add_argument("figures", nargs="+", metavar="FIG", help="fig2_mnist_noise, ...: a file of sweeps/")
+    parser.add_argument("words", nargs="+", metavar="FIG", help="figures, and key=value to change their runs")
     parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    reported(lambda: _draw(options.figures, options.scale))
+    options = parser.parse_intermixed_args(arguments)
+    reported(lambda: _draw(options.words, options.scale))
 
 
 def _draw(words: Sequence[str], scale: str) -> None:

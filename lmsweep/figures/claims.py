@@ -4,7 +4,7 @@ A verdict is `holds`, `fails`, `not resolved` (the interval over seeds leaves it
 only) or `not run` (something it needs is missing).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -36,12 +36,14 @@ def check_claims(
     scale: str,
     *,
     same_data: bool = True,
+    expected: Iterable[Mapping[str, Any]] = (),
 ) -> list[dict[str, Any]]:
     """The verdict on every claim of a figure, from its selected points and its cost table.
 
-    Where the data is not the paper's (`same_data` is false), its values mean nothing and are not compared.
+    Where the data is not the paper's (`same_data` is false), its numbers mean nothing and are not compared.
+    `expected` are the cells of the grid: no claim about a range holds while one of them is missing.
     """
-    values = Values(points)
+    values = Values(points, expected)
     return [check_claim(claim, spec, values, cost, scale, same_data=same_data) for claim in spec.claims]
 
 
@@ -56,7 +58,7 @@ def check_claim(
 ) -> dict[str, Any]:
     """The verdict on one claim."""
     try:
-        if isinstance(claim, ValueClaim | AboveClaim) and not same_data:
+        if not same_data and _needs_the_papers_data(claim):
             raise NotRunError(f"the {scale} scale has other data than the paper")
         verdict, ours, n = _find(claim, spec, values, cost)
     except NotRunError as error:
@@ -79,6 +81,11 @@ def check_claim(
     }
 
 
+def _needs_the_papers_data(claim: AnyClaim) -> bool:
+    """Whether numbers of the paper are compared, and not only which of two methods is ahead."""
+    return isinstance(claim, ValueClaim | AboveClaim) or (isinstance(claim, GreaterClaim) and claim.by != 0)
+
+
 def _find(claim: AnyClaim, spec: FigureSpec, values: Values, cost: pd.DataFrame | None) -> Finding:
     if isinstance(claim, StatementClaim):
         raise NotRunError(claim.reason)
@@ -93,19 +100,28 @@ def _find(claim: AnyClaim, spec: FigureSpec, values: Values, cost: pd.DataFrame 
             _above(claim, side, x, than, values, name) for side in claim.methods for x, than in claim.points
         ]
         return _judge(found, 0.0, summary(found, 0.0, panel))
+    by, per = 0.0, ""
+    gone: set[float] = set()
     if isinstance(claim, TrendClaim):
-        found = [_trend(claim, pair, values, name) for pair in claim.pairs]
-        return _judge(found, 0.0, summary(found, 0.0, panel, f" per step toward {claim.toward} x"))
-    if isinstance(claim, GapClaim):
+        found = []
+        for pair in claim.pairs:
+            comparison, absent = _trend(claim, pair, values, name)
+            found.append(comparison)
+            gone |= absent
+        per = f" per step toward {claim.toward} x"
+    elif isinstance(claim, GapClaim):
         found, gone = _gap(claim, values, name)
-        return _judge(found, 0.0, summary(found, 0.0, panel) + _note(gone, panel.x.unit))
-    found, gone = _greater(claim, values, name)
-    return _judge(found, claim.by, summary(found, claim.by, panel) + _note(gone, panel.x.unit))
+    else:
+        found, gone = _greater(claim, values, name)
+        by = claim.by
+    return _judge(found, by, summary(found, by, panel, per) + _note(gone, panel.x.unit), gone)
 
 
-def _judge(found: Sequence[Comparison], threshold: float, ours: str) -> Finding:
+def _judge(found: Sequence[Comparison], threshold: float, ours: str, gone: Collection[float] = ()) -> Finding:
     verdicts = {comparison.verdict(threshold) for comparison in found}
     verdict = "fails" if "fails" in verdicts else "holds" if verdicts == {"holds"} else "not resolved"
+    if gone and verdict == "holds":
+        verdict = "not resolved"  # nobody knows what the missing cells would say
     return verdict, ours, min(comparison.n for comparison in found)
 
 
@@ -148,6 +164,8 @@ def _greater(claim: GreaterClaim, values: Values, name: str) -> tuple[list[Compa
         sides = list(zip(claim.panels, (left, right), strict=True))
         xs, absent = _places(claim.at, values, sides)
         gone |= absent
+        if claim.aggregate == "mean":  # one model over the whole range, not another one at each x
+            left, right = (values.steady(panel, side, xs) for panel, side in sides)
         pairs = [values.difference(claim.panels, left, right, x) for x in xs]
         if claim.aggregate == "mean":
             what, frame = pairs[0][0], pd.concat([y for _, y in pairs], axis=1)
@@ -158,8 +176,10 @@ def _greater(claim: GreaterClaim, values: Values, name: str) -> tuple[list[Compa
     return found, gone
 
 
-def _trend(claim: TrendClaim, pair: tuple[Side, Side], values: Values, name: str) -> Comparison:
-    xs, _ = _places(claim.at, values, [(claim.panel, side) for side in pair])
+def _trend(
+    claim: TrendClaim, pair: tuple[Side, Side], values: Values, name: str
+) -> tuple[Comparison, set[float]]:
+    xs, gone = _places(claim.at, values, [(claim.panel, side) for side in pair])
     if len(xs) < 2:
         raise NotRunError("A trend needs two or more x that both methods have.")
     panels = (claim.panel, claim.panel)
@@ -168,7 +188,7 @@ def _trend(claim: TrendClaim, pair: tuple[Side, Side], values: Values, name: str
     if frame.empty:
         raise NotRunError(f"{pairs[0][0]}: no seed has every x.")
     slope = slopes(frame)
-    return compare(pairs[0][0], slope if claim.toward == "high" else -slope, name)
+    return compare(pairs[0][0], slope if claim.toward == "high" else -slope, name), gone
 
 
 def _gap(claim: GapClaim, values: Values, name: str) -> tuple[list[Comparison], set[float]]:

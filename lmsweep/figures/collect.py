@@ -14,8 +14,8 @@ from lmsweep.sweep.store import Store
 COLUMNS = ["panel", "method", "x", "seed", "y", "run", "setting", "val"]
 # What makes a method what it is called, or a run another sample of the same: no hyperparameters.
 NOT_A_HYPERPARAMETER = (
-    *("seed", "method.", "margin.norm", "margin.layers", "margin.score", "margin.exact", "adversarial."),
-    "telemetry.",
+    *("seed", "method.criterion", "method.margin", "adversarial.kind"),
+    *("margin.norm", "margin.layers", "margin.score", "margin.exact"),
 )
 COST = ["method", "seconds_per_step", "ratio", "n"]
 DISTANCE_METRIC = "test_distance_"  # of panels over training steps: the layer's name follows

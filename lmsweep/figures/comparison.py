@@ -1,7 +1,8 @@
 """Differences between methods, paired over the seeds that both have."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,7 +39,11 @@ class Comparison:
 class Values:
     """The selected points by panel, method and x: y per seed."""
 
-    def __init__(self, points: pd.DataFrame) -> None:
+    def __init__(self, points: pd.DataFrame, expected: Iterable[Mapping[str, Any]] = ()) -> None:
+        """`expected` are cells (panel, x) that should be there, so that what is missing is known."""
+        self._expected: dict[str, set[float]] = {}
+        for wanted in expected:
+            self._expected.setdefault(str(wanted["panel"]), set()).add(x_key(float(wanted["x"])))
         finite = points[points["y"].notna()].sort_values("seed")
         if finite.duplicated(["panel", "method", "x", "seed"]).any():
             raise ValueError("a cell has a seed twice; select a setting first")
@@ -52,8 +57,9 @@ class Values:
         return set.intersection(*(set(self._y.get((panel, method), {})) for method in as_list(side)))
 
     def every_x(self, *panels: str) -> set[float]:
-        """The x at which any method of these panels has points."""
-        return {x for (panel, _), cells in self._y.items() if panel in panels for x in cells}
+        """The x at which any method of these panels has points, or should have."""
+        found = {x for (panel, _), cells in self._y.items() if panel in panels for x in cells}
+        return found.union(*(self._expected.get(panel, set()) for panel in panels))
 
     def best(self, panel: str, side: Side, x: float) -> tuple[str, pd.Series]:
         """The method of a side with the highest mean at x, and its y per seed."""
@@ -64,6 +70,11 @@ class Values:
                 raise NotRunError(f"{method_style(method).label} has no value at x = {x:g} in panel {panel}.")
             found.append((method, y))
         return max(found, key=lambda pair: pair[1].mean())
+
+    def steady(self, panel: str, side: Side, xs: Sequence[float]) -> str:
+        """The one method of a side with the highest mean over all of these x."""
+        means = {m: sum(self.best(panel, m, x)[1].mean() for x in xs) for m in as_list(side)}
+        return max(means, key=lambda method: means[method])
 
     def difference(self, panels: Sequence[str], left: Side, right: Side, x: float) -> tuple[str, pd.Series]:
         """What is compared, and left - right for every seed that both have."""

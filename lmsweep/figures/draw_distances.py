@@ -1,6 +1,6 @@
 """Draw figures 12 to 14: the mean distance to the boundary while a network trains."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import matplotlib
 import pandas as pd
@@ -19,18 +19,18 @@ def draw_distances(
     title: str,
     scale: str,
     layers: Mapping[str, str] | None = None,
+    methods: Sequence[str] = (),
     ylabel: str = "distance to boundary",
 ) -> Figure:
     """Layers below each other, methods beside each other, one line per split; a row has one y axis.
 
     `table` has the columns method, layer, split, step, mean, low, high and n; `layers` says what to call them
-    and in which order they come (default: input, middle, output).
+    and in which order they come (default: input, middle, output), `methods` which are to be shown, even
+    if the table does not have them.
     """
     names = layers or LAYERS
-    rows = [layer for layer in names if layer in set(table["layer"])]
-    methods = list(dict.fromkeys(table["method"]))
-    if not rows:
-        raise ValueError(f"the table has none of the layers {', '.join(names)}")
+    rows = list(names)
+    methods = list(methods) or list(dict.fromkeys(table["method"]))
     sheet = Sheet(len(rows), len(methods), 3.0, 1.75)
     with matplotlib.rc_context(RC):
         for i, layer in enumerate(rows):

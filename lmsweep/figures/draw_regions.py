@@ -39,16 +39,19 @@ class Regions:
 
 def draw_regions(networks: Sequence[Regions], title: str, scale: str) -> Figure:
     """The networks beside each other: regions, bold training and light test dots, test accuracy on top."""
-    sheet = Sheet(1, len(networks), 0.85 * PANEL_INCHES, 0.85 * PANEL_INCHES)
+    sheet = Sheet(1, max(1, len(networks)), 0.85 * PANEL_INCHES, 0.85 * PANEL_INCHES)
     with matplotlib.rc_context(RC):
-        for axes, network in zip(sheet.axes[0], networks, strict=True):
+        for axes, network in zip(sheet.axes[0], networks, strict=False):
             _draw(axes, network)
+        if not networks:
+            first = sheet.axes[0][0]
+            first.text(0.5, 0.5, "missing", transform=first.transAxes, ha="center", color="#888")
         handles = [
             Line2D([], [], linestyle="none", marker="o", **style)
             for style in (*_dots(bold=True), *_dots(bold=False))
         ]
     labels = [f"{which}, class {label}" for which in ("training", "test") for label in (0, 1)]
-    return sheet.finish(title, seeds_phrase(scale, [1]), handles, labels)
+    return sheet.finish(title, seeds_phrase(scale, [1] * len(networks)), handles, labels)
 
 
 def _draw(axes: Axes, network: Regions) -> None:

@@ -19,12 +19,14 @@ def expected_cells(
         status = sweep.plan.store.run(name).read_status()
         reason = f"failed: {status['reason']}" if status.get("state") == "failed" else "not trained"
         for panel in spec.panels:
-            if method not in panel.methods or panel.x.key == "step":
+            if method not in panel.methods:
                 continue
             xs: tuple[float, ...]
             if panel.x.attack is not None:
                 xs = attacks[panel.x.attack].attack.strengths
                 reason = "not evaluated" if status.get("state") == "done" else reason
+            elif panel.x.key == "step":
+                xs = (float(config.trainer.max_steps),)
             else:
                 xs = (float(flat(config.to_dict())[str(panel.x.key)]),)
             for x in xs:

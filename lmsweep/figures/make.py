@@ -57,12 +57,13 @@ def make_figure(sweep: Sweep) -> Made:
     chosen = select(spec.selection, _points(sweep, spec, rows, found), spec.attack_panels)
     tested = chosen[chosen["split"] == "test"] if "split" in chosen else chosen
     table = _table(spec, chosen)
-    gone = missing(tested, spec, expected_cells(sweep, spec, configs))
+    expected = list(expected_cells(sweep, spec, configs))
+    gone = missing(tested, spec, expected)
     cost = collect.cost_rows(rows, spec.methods)
     record = build_record(
         spec,
-        scale=sweep.scale,
-        command=f"make reproduce-figure FIG={sweep.name} SCALE={sweep.scale}",
+        scale=sweep.label,
+        command=sweep.command,
         provenance=provenance(),
         points=tested,
         table=table,
@@ -73,14 +74,15 @@ def make_figure(sweep: Sweep) -> Made:
             spec,
             tested,
             pd.DataFrame(cost, columns=collect.COST),
-            sweep.scale,
+            sweep.label,
             same_data=bool(sweep.grid["same_data"]),
+            expected=expected,
         ),
         audit=read_audits(sweep, spec, chosen_to_attack),
         cost=cost,
     )
     figure = _draw(sweep, spec, table, tested, gone)
-    path = plan.outputs / "figures" / sweep.scale / sweep.name
+    path = plan.outputs / "figures" / sweep.label / sweep.name
     write_csv(table, path.with_name(f"{path.name}.csv"))
     write_record(record, path.with_name(f"{path.name}.json"))
     picture, _ = save(figure, path)
@@ -96,7 +98,7 @@ def _draw(
         return draw_curves(table, spec, scale, gone)
     if spec.kind == "distances":
         layers = table.rename(columns={"panel": "layer", "x": "step"})
-        return draw_distances(layers, spec.title, scale)
+        return draw_distances(layers, spec.title, scale, methods=spec.methods)
     from lmsweep.figures.regions import regions  # imports torch
 
     return draw_regions(regions(sweep, spec, points), spec.title, scale)
@@ -128,8 +130,10 @@ def _points(sweep: Sweep, spec: FigureSpec, rows: pd.DataFrame, found: dict[str,
 
 
 def _table(spec: FigureSpec, chosen: pd.DataFrame) -> pd.DataFrame:
-    if "split" not in chosen:
+    if spec.kind != "distances":
         return ordered(aggregate(chosen), spec)
+    if chosen.empty:
+        return aggregate(chosen).assign(split=[])
     parts = [
         ordered(aggregate(part), spec).assign(split=split)
         for split, part in chosen.groupby("split", sort=False)

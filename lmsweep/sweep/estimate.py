@@ -15,10 +15,10 @@ from lmsweep.sweep.cost import cost_key
 from lmsweep.sweep.devices import Slot
 from lmsweep.sweep.identity import run_id
 from lmsweep.sweep.plan import Plan, without_seed
-from lmsweep.sweep.pool import call_all
 from lmsweep.sweep.progress import duration
 from lmsweep.sweep.standing import Request
 from lmsweep.sweep.store import Store
+from lmsweep.sweep.tasks import call_each
 
 
 def past_seconds(store: Store) -> dict[str, float]:
@@ -35,14 +35,17 @@ def past_seconds(store: Store) -> dict[str, float]:
 
 
 def estimate(plan: Plan, names: Sequence[str], slots: Sequence[Slot]) -> dict[str, float]:
-    """Seconds of each of these runs, from past runs or, where there are none, from a short probe."""
+    """Seconds of each of these runs, from past runs or, where there are none, from a short probe.
+
+    A run whose probe fails is left out: it may diverge, or not fit together, and training it will tell.
+    """
     known: Mapping[str, float] = past_seconds(plan.store)
     keys = {name: cost_key(plan.runs[name]) for name in names}
     unknown = {key: name for name, key in keys.items() if key not in known}
     if unknown:
         probes = {key: partial(_probe, plan.runs[name]) for key, name in unknown.items()}
-        known = {**known, **call_all(slots, probes, log=Path(os.devnull))}
-    return {name: known[key] for name, key in keys.items()}
+        known = {**known, **call_each(slots, probes, log=Path(os.devnull))[0]}
+    return {name: known[key] for name, key in keys.items() if key in known}
 
 
 def _probe(config: RunConfig) -> float:
@@ -66,17 +69,19 @@ def describe(plan: Plan, request: Request, slots: Sequence[Slot] = ({},)) -> str
         states = [standings[name] for name in names]
         cells = {run_id(without_seed(plan.runs[name])) for name in names}
         times = [seconds[name] for name in names if name in seconds]
-        each = duration(statistics.mean(times)) if times else "-"
+        each = duration(statistics.mean(times)) if times else "?" if "missing" in states else "-"
         counts = [str(states.count(state)) for state in ("cached", "failed", "missing")]
         table.add_row(method, str(len(cells)), str(len(names)), *counts, each, duration(sum(times)))
     console = Console(width=100, color_system=None)
     with console.capture() as captured:
         console.print(table)
     repeats = len(plan.jobs) - len(plan.runs)
+    unknown = len(missing) - len(seconds)
+    and_more = f", and {unknown} that could not be estimated" if unknown else ""
     return (
         f"{captured.get()}{len(plan.jobs)} jobs, {repeats} of them repeats. "
         f"To train: {len(missing)} of {len(plan.runs)} runs, about {duration(_wall(seconds, len(slots)))} "
-        f"on {len(slots)} process{'es' * (len(slots) > 1)}."
+        f"on {len(slots)} process{'es' * (len(slots) > 1)}{and_more}."
     )
 
 

@@ -14,6 +14,7 @@ from lmsweep.sweep.cost import cost_key
 from lmsweep.sweep.identity import run_id
 from lmsweep.sweep.standing import Request, standing
 from lmsweep.sweep.store import RunFolder, Store
+from lmsweep.sweep.tasks import reason
 
 if TYPE_CHECKING:
     from lmsweep.training.run import Job
@@ -75,13 +76,19 @@ def perform(
     `configs` maps ids to configurations, `about` to what a list of runs shows of them; `work` gets the
     folders that were claimed and returns the results of each. What another process finished is read.
     """
-    claimed = _claim(store, configs, about or {}, force)
+    try:
+        claimed = _claim(store, configs, about or {}, force)
+    except OSError as error:
+        raise unwritable(error, store.root.parent) or error from None
     try:
         with beating(claimed):
             results = work(claimed) if claimed else []
         lost = _end(partial(folder.finish, result) for folder, result in zip(claimed, results, strict=True))
     except (KeyboardInterrupt, SystemExit):
         _end(folder.release for folder in claimed)
+        raise
+    except ClaimLostError:
+        _end(folder.release for folder in claimed)  # those that are still ours
         raise
     except Exception as error:
         raise _failure(store, claimed, error) from error
@@ -93,11 +100,11 @@ def perform(
 def _failure(store: Store, claimed: list[RunFolder], error: Exception) -> UserError:
     """Record why the claimed runs stopped, and return it as one sentence."""
     no_room = unwritable(error, store.root.parent)
-    reason = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
+    why = reason(error)
     details, final = traceback.format_exc(), isinstance(error, FinalError)
     if no_room is None:
         try:
-            _end(partial(folder.fail, reason, details, final=final) for folder in claimed)
+            _end(partial(folder.fail, why, details, final=final) for folder in claimed)
         except OSError as another:
             no_room = unwritable(another, store.root.parent)
             if no_room is None:
@@ -108,7 +115,7 @@ def _failure(store: Store, claimed: list[RunFolder], error: Exception) -> UserEr
             _end(folder.release for folder in claimed)
         return no_room
     names = ", ".join(folder.id for folder in claimed)
-    return RunFailedError(f"{store.noun} {names} failed: {reason} (details in {claimed[0].error})")
+    return RunFailedError(f"{store.noun} {names} failed: {why} (details in {claimed[0].error})")
 
 
 def _end(endings: Iterable[Callable[[], None]]) -> list[ClaimLostError]:

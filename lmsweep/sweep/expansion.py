@@ -1,7 +1,9 @@
 """A file of sweeps/ at a scale, expanded without Hydra's command line: which runs it asks for."""
 
+import hashlib
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +20,7 @@ from lmsweep.errors import ConfigError
 from lmsweep.sweep.compose import Composer
 from lmsweep.sweep.grid import expand
 from lmsweep.sweep.plan import Plan
+from lmsweep.sweep.standing import Request
 from lmsweep.sweep.task import split
 
 
@@ -30,6 +33,25 @@ class Sweep:
     plan: Plan
     figure: dict[str, Any]
     grid: dict[str, Any]
+    overrides: tuple[str, ...] = ()
+    request: Request = field(default_factory=Request)
+
+    @property
+    def label(self) -> str:
+        """The scale; overrides make another of it, so that their figure does not pass for the real one."""
+        if not self.overrides:
+            return self.scale
+        digest = hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:6]
+        return f"{self.scale}-{digest}"
+
+    @property
+    def command(self) -> str:
+        """How to make its figure."""
+        if not self.overrides:
+            return f"make reproduce-figure FIG={self.name} SCALE={self.scale}"
+        return shlex.join(
+            ["python", "-m", "lmsweep.reproduce", self.name, *self.overrides, "--scale", self.scale]
+        )
 
 
 def sweep_folder() -> Path:
@@ -64,12 +86,15 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
         chosen = master.hydra.runtime.choices.method
         jobs = expand(sweeper["params"], sweeper["by_method"], arguments, parser, chosen)
         composer = Composer(loader, master, without=("figure",))
-        plan = Plan.of([split(composer.compose(job))[0] for job in jobs])
+        asked = [split(composer.compose(job)) for job in jobs]
+        plan = Plan.of([config for config, _ in asked])
         parts = {
             key: cast(dict[str, Any], OmegaConf.to_container(master[key], resolve=True))
             for key in ("figure", "grid")
         }
-    return Sweep(name, scale, plan, parts["figure"], parts["grid"])
+    # How the store is treated changes nothing about the figure.
+    changes = tuple(o for o in overrides if o.partition("=")[0] not in Request.model_fields)
+    return Sweep(name, scale, plan, parts["figure"], parts["grid"], changes, asked[0][1])
 
 
 def _number(name: str) -> float:

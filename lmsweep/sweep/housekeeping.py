@@ -22,6 +22,7 @@ def collect_garbage(outputs: Path, *, dry_run: bool = False) -> tuple[int, int]:
     """
     used = _used_by_figures(outputs)
     garbage = [path for folder in Store(outputs).folders() for path in _garbage(folder, used)]
+    garbage += [path for folder in Store(outputs, "evaluations").folders() for path in _leftovers(folder)]
     size = sum(path.stat().st_size for path in garbage)
     if not dry_run:
         for path in garbage:
@@ -42,11 +43,15 @@ def _used_by_figures(outputs: Path) -> set[str]:
 
 def _garbage(folder: RunFolder, used: set[str]) -> Iterator[Path]:
     status = folder.read_status()
-    if folder.is_running(status):
-        return
-    yield from folder.path.glob(".*.tmp")
+    yield from _leftovers(folder)
     if status.get("state") == "done" and folder.id not in used and folder.checkpoint.exists():
         yield folder.checkpoint
+
+
+def _leftovers(folder: RunFolder) -> Iterator[Path]:
+    """What a process left that was killed while it wrote."""
+    if not folder.is_running():
+        yield from folder.path.glob(".*.tmp")
 
 
 def remove(

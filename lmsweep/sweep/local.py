@@ -15,9 +15,8 @@ from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.pool import Ended, Pool
 from lmsweep.sweep.progress import Progress
 from lmsweep.sweep.standing import Request, standing
+from lmsweep.sweep.tasks import LIVES, reason
 
-# A run whose process is killed this often (by a kernel that is short of memory, say) is a failure.
-LIVES = 3
 LOOK_EVERY_SECONDS = 0.5  # at runs that other processes have
 
 
@@ -104,7 +103,7 @@ class LocalSweep:
         elif self.store.run(name).read_status().get("state") == "failed":
             self._settle(name)
         else:
-            self._fail(name, f"{type(error).__name__}: {error}")
+            self._fail(name, reason(error) if error else "it ended without a result")
 
     def _revive(self, name: str, death: str) -> None:
         self.deaths[name] += 1
@@ -112,7 +111,7 @@ class LocalSweep:
         if self.deaths[name] < LIVES:
             self.queue.appendleft(name)
             return
-        reason = f"its process died {LIVES} times, the last time by {death}; is there enough memory?"
+        why = f"its process died {LIVES} times, the last time by {death}; is there enough memory?"
         config = self.plan.runs[name]
         try:
             folder = self.store.claim(name, config.to_dict(), config.about())
@@ -120,7 +119,7 @@ class LocalSweep:
             self._leave(name)
             return
         if folder is not None:
-            folder.fail(reason, f"See {folder.log} for what it printed.\n")
+            folder.fail(why, f"See {folder.log} for what it printed.\n")
         self._settle(name)
 
     def _leave(self, name: str) -> None:

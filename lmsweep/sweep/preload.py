@@ -6,7 +6,9 @@ survives a fork.
 # ruff: noqa: E402, F401
 
 import gc
+import signal
 
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
 # Imports make many objects and hardly any garbage: looking for it took a fifth of the time.
 gc.disable()
 

@@ -1,5 +1,6 @@
 """What Hydra calls with a composed configuration: one run, and the line about its result."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -9,10 +10,12 @@ from pydantic import ValidationError
 from lmsweep.config import RunConfig, parse
 from lmsweep.errors import ConfigError
 from lmsweep.explain import invalid_value
+from lmsweep.sweep.claims import RunBusyError
 from lmsweep.sweep.execute import execute
 from lmsweep.sweep.standing import Request
 
 # Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.
+BUSY_SECONDS = 0.5
 OF_THE_SWEEP = ("figure", "grid")
 
 
@@ -32,13 +35,16 @@ class RunTask:
 
         plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
         if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return run_one(plain)
+            return run_one(plain, wait=True)
         self.guard(lambda: run_one(plain))
         return None
 
 
-def run_one(plain: Mapping[str, Any]) -> float | None:
-    """Do what a composed configuration asks for; None when it is only a rehearsal."""
+def run_one(plain: Mapping[str, Any], *, wait: bool = False) -> float | None:
+    """Do what a composed configuration asks for; None when it is only a rehearsal.
+
+    `wait` for another process that has the run, rather than saying so.
+    """
     config, request = split(plain)
     if request.dry_run:
         from lmsweep.sweep.estimate import describe
@@ -46,7 +52,14 @@ def run_one(plain: Mapping[str, Any]) -> float | None:
 
         print(describe(Plan.of([config]), request), flush=True)
         return None
-    folder, results = execute(config, request)
+    while True:
+        try:
+            folder, results = execute(config, request)
+            break
+        except RunBusyError:
+            if not wait:
+                raise
+            time.sleep(BUSY_SECONDS)  # another job of the sweep, or another sweep, is at it
     metrics = results["metrics"]
     print(
         f"{folder.path}  validation {metrics['val_accuracy']:.2%}  test {metrics['test_accuracy']:.2%}",

@@ -1,43 +1,68 @@
 """How long a run will take, from a few of its steps."""
 
+import dataclasses
 import math
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from lmsweep.config import NO_TELEMETRY, RunConfig, TelemetryConfig
-from lmsweep.training.run import evaluate, prepare_run, run
+import torch
+
+from lmsweep.config import NO_TELEMETRY, RunConfig
+from lmsweep.data import Split
+from lmsweep.training.build import build_telemetry
+from lmsweep.training.run import Job, evaluate, prepare_run, run
 
 # Steps are added to the probe as long as it stays about this short.
 BUDGET_SECONDS = 3.0
 MOST_STEPS = 20
+SAMPLES = 500  # in the splits of the probe: enough to time an evaluation, which is then scaled up
 
 
 def probe_seconds(config: RunConfig) -> float:
     """Estimate the seconds of a whole run; trains a few steps in a temporary folder and forgets them."""
-    _short_run(config, 1)  # the first steps of a process are slow
+    job = prepare_run(config)
+    sizes = {name: len(getattr(job.data, name)) for name in ("train", "val", "test")}
     one = _short_run(config, 1)
+    if one < BUDGET_SECONDS:
+        one = _short_run(config, 1)  # the first steps of a process are slow
     more = max(1, min(MOST_STEPS, int(BUDGET_SECONDS / one)))
     step = max(0.0, (_short_run(config, 1 + more) - one) / more)
-    job = prepare_run(config)
-    started = time.monotonic()
-    evaluate(job.module, job.data.val)
-    validation = time.monotonic() - started
-    validations = config.trainer.max_steps // config.trainer.val_every
-    total = one + step * (config.trainer.max_steps - 1) + validation * max(0, validations - 1)
-    if config.telemetry.every == 0:
+    few = _few(job.data.val)
+    sample = _seconds(lambda: evaluate(job.module, few)) / len(few)
+    trainer = config.trainer
+    evaluated = (trainer.max_steps // trainer.val_every) * sizes["val"] + sum(sizes.values())
+    total = one + step * (trainer.max_steps - 1) + sample * evaluated
+    telemetry = build_telemetry(config, job.module, job.data)
+    if telemetry is None:
         return total
-    measurement = max(0.0, _short_run(config, 1, config.telemetry) - one) / 2  # before the step and after it
-    return total + measurement * (1 + math.ceil(config.trainer.max_steps / config.telemetry.every))
+    measurements = 1 + math.ceil(trainer.max_steps / config.telemetry.every)
+    return total + measurements * _seconds(lambda: telemetry.measure(job.module))
 
 
-def _short_run(config: RunConfig, steps: int, telemetry: TelemetryConfig = NO_TELEMETRY) -> float:
+def _short_run(config: RunConfig, steps: int) -> float:
     trainer = config.trainer.model_copy(update={"max_steps": steps, "val_every": steps})
     tracking = config.tracking.model_copy(update={"name": "none"})
-    started = time.monotonic()
+    update = {"trainer": trainer, "tracking": tracking, "telemetry": NO_TELEMETRY}
+    job = _with_few_samples(prepare_run(config.model_copy(update=update)), trainer.batch_size)
     with tempfile.TemporaryDirectory() as folder:
-        short = config.model_copy(
-            update={"trainer": trainer, "tracking": tracking, "telemetry": telemetry, "outputs": folder}
-        )
-        run(prepare_run(short), "probe", Path(folder))
+        return _seconds(lambda: run(job, "probe", Path(folder)))
+
+
+def _with_few_samples(job: Job, batch_size: int) -> Job:
+    data = job.data
+    small = dataclasses.replace(
+        data, train=_few(data.train, batch_size), val=_few(data.val), test=_few(data.test)
+    )
+    return dataclasses.replace(job, data=small)
+
+
+def _few(split: Split, least: int = 1) -> Split:
+    return split.select(torch.arange(min(len(split), max(SAMPLES, least))))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.monotonic()
+    work()
     return time.monotonic() - started

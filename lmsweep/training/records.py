@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lmsweep.errors import FinalError
+from lmsweep.files import write_atomically
 
 
 class JsonLinesLogger(Logger):
@@ -32,7 +33,7 @@ class JsonLinesLogger(Logger):
                         kept.append(line)
                 except json.JSONDecodeError:  # the line that the process died in
                     break
-        path.write_text("".join(f"{line}\n" for line in kept))
+        write_atomically(path, "".join(f"{line}\n" for line in kept))
 
     @property
     def name(self) -> str:

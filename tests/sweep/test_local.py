@@ -234,9 +234,12 @@ def test_stock_launchers_run_the_same_and_are_idempotent(tmp_path, launcher):
     assert sorted(again.stdout.splitlines()) == sorted(first.stdout.splitlines())
     ours = sweep(tmp_path, *TINY, "seed=0,1")
     assert "2 cached" in ours.stdout
+    repeats = sweep(tmp_path, *grid, "method=xent", "seed=7", "margin.gamma=1,4")
+    assert repeats.returncode == 0, repeats.stderr
+    assert len(set(repeats.stdout.splitlines())) == 1
     failing = sweep(tmp_path, *grid, "method=xent", "optimizer.lr=1e30,0.01")
     assert failing.returncode == 1
-    assert states(tmp_path) == ["done"] * 4 + ["failed"] * 2
+    assert states(tmp_path) == ["done"] * 5 + ["failed"] * 2
     assert "diverged" in failing.stderr
 
 
@@ -271,3 +274,7 @@ def test_a_rehearsal_says_what_would_be_done_and_does_nothing(tmp_path):
     ]
     assert "To train: 4 of 6 runs" in some.stdout
     assert states(tmp_path) == ["done", "done"]
+    # A run that cannot be tried out is told as that, and hides no other.
+    odd = sweep(tmp_path, *TINY, "method=xent", "model.width=2,3", "optimizer.lr=1e30", "dry_run=true")
+    assert odd.returncode == 0, odd.stderr
+    assert "2 that could not be estimated" in odd.stdout

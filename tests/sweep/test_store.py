@@ -9,7 +9,7 @@ import time
 import pytest
 
 from lmsweep.errors import UserError
-from lmsweep.files import write_atomically
+from lmsweep.files import StoreUnwritableError, write_atomically
 from lmsweep.sweep.claims import STALE_AFTER_SECONDS, ClaimLostError, RunBusyError, beating
 from lmsweep.sweep.execute import RunFailedError, perform
 from lmsweep.sweep.store import Store
@@ -129,6 +129,29 @@ def test_a_lost_claim_keeps_no_other_result_from_being_recorded(tmp_path):
     with pytest.raises(RunFailedError, match="the real reason"):
         perform(store, {"c": {}, "d": {}}, fail)
     assert store.run("d").read_status()["state"] == "failed"
+
+
+def test_a_claim_that_is_lost_in_the_work_is_no_failure_of_the_run(tmp_path):
+    store = Store(tmp_path)
+
+    def work(folders):
+        edit_status(folders[0], attempt=7)
+        folders[0].check_claim()
+
+    with pytest.raises(ClaimLostError):
+        perform(store, {"a": {}, "b": {}}, work)
+    assert store.run("a").read_status()["attempt"] == 7
+    assert store.run("b").read_status()["state"] == "pending"
+    assert not store.run("a").error.exists()
+
+
+def test_a_disk_that_is_full_already_is_told_as_that(tmp_path, monkeypatch):
+    def no_space(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(StoreUnwritableError, match="make room"):
+        perform(Store(tmp_path), {"a": {}}, lambda folders: [{}])
 
 
 def test_a_folder_that_vanishes_does_not_silence_the_others(tmp_path):
