@@ -93,7 +93,13 @@ def test_the_head_of_every_sweep_says_how_to_run_it_and_how_long_it_takes():
         head = (sweep_folder() / f"{name}.yaml").read_text().split("defaults:")[0]
         assert f"make reproduce-figure FIG={name} SCALE=smoke" in head
         assert "Run time: smoke" in head
-        assert "?" not in head.split("Run time:")[1].splitlines()[0], name
+        times = head.split("Run time:")[1]
+        assert [scale for scale in ("smoke:", "laptop:", "paper:") if scale in times] == [
+            "smoke:",
+            "laptop:",
+            "paper:",
+        ]
+        assert "?" not in "".join(times.splitlines()[:2]), name
 
 
 @pytest.mark.parametrize(
