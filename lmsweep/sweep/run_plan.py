@@ -35,7 +35,8 @@ def run_plan(plan: Plan, request: Request, slots: Sequence[Slot]) -> Outcome:
 
 def report(plan: Plan, outcome: Outcome, progress: Progress, began: float) -> None:
     """Print a line about what happened since `began`, and a table of what failed."""
-    counts = ", ".join(f"{n} {what}" for what, n in progress.counts.items() if n)
+    numbers = {**progress.counts, "on their way": progress.left}
+    counts = ", ".join(f"{n} {what}" for what, n in numbers.items() if n)
     repeats = len(plan.jobs) - len(plan.runs)
     jobs = f" ({len(plan.jobs)} jobs, {repeats} of them repeats)" if repeats else ""
     spent = duration(time.monotonic() - began)
