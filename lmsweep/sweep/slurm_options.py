@@ -23,6 +23,8 @@ class SlurmOptions(Node):
     memory: Annotated[Positive | None, Field(description="a number of GB > 0, or null")]
     gpus_per_node: Whole
     cpus_per_task: Count
+    nodes: Count
+    tasks_per_node: Count
     runs_per_job: Count
     runs_per_gpu: Count
     array_parallelism: Count
@@ -55,7 +57,8 @@ class SlurmOptions(Node):
             "time": self.time,
             "mem": f"{round(self.memory * 1024)}M" if self.memory else None,
             "gpus_per_node": self.gpus_per_node or None,
-            "ntasks_per_node": 1,
+            "nodes": self.nodes,
+            "ntasks_per_node": self.tasks_per_node,
             "cpus_per_task": self.cpus_per_task,
             "array_parallelism": self.array_parallelism,
             "setup": self.setup,

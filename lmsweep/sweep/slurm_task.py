@@ -9,6 +9,7 @@ comes after goes on from the last checkpoint. Lightning's own requeueing is swit
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from submitit.core.job_environment import JobEnvironment
 from submitit.core.utils import DelayedSubmission, UncompletedJobError
@@ -17,8 +18,9 @@ from lmsweep.commands import stop_on_sigterm
 from lmsweep.config import RunConfig
 from lmsweep.sweep.claims import SLURM_JOB
 from lmsweep.sweep.devices import Slot
-from lmsweep.sweep.execute import RunFailedError
+from lmsweep.sweep.execute import RunFailedError, train
 from lmsweep.sweep.plan import Plan
+from lmsweep.sweep.pool import Pool
 from lmsweep.sweep.run_plan import places, run_plan
 from lmsweep.sweep.standing import Request
 
@@ -35,20 +37,28 @@ class ArrayTask:
 
     def __call__(self) -> None:
         """Train what is missing; the store keeps all that counts."""
-        os.environ[SLURM_JOB] = JobEnvironment().job_id
+        job = JobEnvironment()
+        os.environ[SLURM_JOB] = job.job_id
         stop_on_sigterm()
         plan = Plan.of(self.configs)
         try:
-            # What was to be tried again is `pending` since the array was submitted; what failed in this job
-            # before it was requeued stays failed.
-            outcome = run_plan(plan, Request(retry="none"), task_slots(plan, self.runs_per_gpu))
+            if job.num_tasks > 1:
+                failed = train_together(plan, job.global_rank)
+            else:
+                # What was to be tried again is `pending` since the array was submitted; what failed in this
+                # job before it was requeued stays failed.
+                failed = list(run_plan(plan, Request(retry="none"), self._slots(plan)).failures)
         except KeyboardInterrupt:
             sys.exit(143)
         except UncompletedJobError:
             self._give_up(plan)
             raise
-        if outcome.failures:
-            raise RunFailedError(f"{len(outcome.failures)} of {len(plan.runs)} runs failed.")
+        if failed:
+            raise RunFailedError(f"{len(failed)} of {len(plan.runs)} runs failed: {', '.join(failed)}.")
+
+    def _slots(self, plan: Plan) -> list[Slot]:
+        slots = places(plan, runs_per_gpu=self.runs_per_gpu)
+        return [{**slot, **UNSEEN_BY_LIGHTNING} for slot in slots[: len(plan.runs)]]
 
     def checkpoint(self) -> DelayedSubmission:
         """What submitit runs when the job is requeued: the same, for the store knows how far it came."""
@@ -63,10 +73,24 @@ class ArrayTask:
                 plan.store.lose(name, status, reason)
 
 
-def task_slots(plan: Plan, runs_per_gpu: int) -> list[Slot]:
-    """One slot per GPU of the task; without GPUs, as many as its cores carry."""
-    slots = places(plan, runs_per_gpu=runs_per_gpu)
-    if not any(slots):  # Slurm need not bind a task to the cores it has
-        threads = max(config.trainer.threads for config in plan.runs.values())
-        slots = slots[: max(1, int(os.environ.get("SLURM_CPUS_PER_TASK", "1")) // threads)]
-    return [{**slot, **UNSEEN_BY_LIGHTNING} for slot in slots[: len(plan.runs)]]
+def train_together(plan: Plan, rank: int) -> list[str]:
+    """Train runs that span all tasks of the job, one after the other; `rank` is this task's number.
+
+    All tasks do the same in the same order, each run in a process of its own. Returns what failed.
+    """
+    failed = []
+    pool = Pool([UNSEEN_BY_LIGHTNING])
+    try:
+        for name, config in plan.runs.items():
+            folder = plan.store.run(name)
+            pool.start(name, partial(train, config), folder.log if rank == 0 else None)
+            while not (ended := pool.wait(1.0)):
+                pass
+            if ended[0].died or isinstance(ended[0].error, KeyboardInterrupt):
+                raise RunFailedError(f"The process of run {name} died ({ended[0].died or 'SIGTERM'}).")
+            if ended[0].error:
+                failed.append(name)
+    finally:
+        for name in pool.stop():
+            plan.store.give_back(name)
+    return failed
