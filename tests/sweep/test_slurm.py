@@ -52,11 +52,11 @@ def test_an_array_over_two_nodes_gives_what_the_local_launcher_gives(cluster, tm
     locally = sweep(tmp_path / "local", *SIX)
     assert locally.returncode == 0, locally.stderr
     before = set(cluster.jobs())
-    done = sweep(tmp_path / "slurm", *SIX, *ON_SLURM)
+    done = sweep(tmp_path / "slurm", *SIX, *ON_SLURM, "hydra.launcher.runs_per_job=2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("6 runs (8 jobs, 2 of them repeats): 6 done, in ")
     jobs = {job: told for job, told in cluster.jobs().items() if job not in before}
-    assert len(jobs) == 6
+    assert len(jobs) == 3
     assert len({job.split("_")[0] for job in jobs}) == 1, "not one array"
     assert {node for _, node in jobs.values()} == set(NODES)
     assert {status["slurm"] for status in statuses(tmp_path / "slurm").values()} == set(jobs)
@@ -92,7 +92,7 @@ def test_requeued_it_goes_on_from_its_checkpoint_and_ends_the_same(cluster, tmp_
     assert {handler for _, handler in seen.values()} == {"<Handlers.SIG_DFL: 0>"}
 
 
-def test_a_killed_parent_and_a_cancelled_task_lose_nothing_else(cluster, tmp_path):
+def test_a_killed_parent_a_failed_node_and_a_cancelled_task_lose_nothing_else(cluster, tmp_path):
     grid = (*GATED, "seed=0,1,2", *ON_SLURM)
     (tmp_path / "gate").touch()
     before = len(cluster.jobs())
@@ -100,14 +100,17 @@ def test_a_killed_parent_and_a_cancelled_task_lose_nothing_else(cluster, tmp_pat
     wait_until(lambda: [s.get("slurm") is not None for s in statuses(tmp_path).values()] == [True] * 3)
     parent.kill()
     finish(parent)
-    wait_until(lambda: waiting(tmp_path))
+    wait_until(lambda: len(waiting(tmp_path)) == 2)
     rows = status_of(tmp_path)
     assert {row["state"] for row in rows.values()} == {"queued", "running"}
     assert len({row["slurm"] for row in rows.values()}) == 3
 
-    (pid, *_) = waiting(tmp_path)
-    victim = next(name for name, status in statuses(tmp_path).items() if status.get("pid") == pid)
+    victim, survivor = (name for name, row in rows.items() if row["state"] == "running")
+    node = cluster.jobs()[rows[survivor]["slurm"]][1]
+    cluster.call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     cluster.call("scancel", rows[victim]["slurm"])
+    cluster.start_again(rows[survivor]["slurm"])
+    cluster.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
     (tmp_path / "gate").unlink()
     followed = sweep(tmp_path, *grid, "retry=none")
     assert followed.returncode == 1
@@ -125,6 +128,6 @@ def test_a_killed_parent_and_a_cancelled_task_lose_nothing_else(cluster, tmp_pat
     done = sweep(tmp_path, *grid)
     assert done.stdout.startswith("3 runs: 1 done, 2 cached, in "), done.stderr
     assert len(cluster.jobs()) == before + 4, "more than the cancelled run was submitted"
-    assert {name: s["attempt"] for name, s in statuses(tmp_path).items()} == {
-        name: 2 if name == victim else 1 for name in rows
+    assert {name: status["attempt"] for name, status in statuses(tmp_path).items()} == {
+        name: 2 if name in (victim, survivor) else 1 for name in rows
     }
