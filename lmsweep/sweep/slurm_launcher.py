@@ -44,6 +44,10 @@ class SlurmLauncher(LocalLauncher):
             for job in sweep.jobs:
                 print(f"Submitted as Slurm job {job}.", file=sys.stderr, flush=True)
             if self.options.wait:
-                sweep.follow()
+                try:
+                    sweep.follow()
+                except KeyboardInterrupt:
+                    print("The jobs go on; scancel stops them.", file=sys.stderr, flush=True)
+                    raise
         report(plan, sweep.outcome, progress, began)
         return sweep.outcome

@@ -41,9 +41,8 @@ class SlurmSweep:
             alive = settle_jobs(self.store, self.plan.runs)
             standings = self.plan.standings(self.request)
             self.open = [name for name, state in standings.items() if state == "missing"]
-            self._submit(
-                [name for name in self.open if not self._on_its_way(name, alive)], self.request.force
-            )
+            force = self.request.force
+            self._submit(self._nobodys(self.open, alive, force), force)
         for name, state in standings.items():
             if state == "cached":
                 self.outcome.results[name] = self.store.run(name).read_results() or {}
@@ -58,18 +57,23 @@ class SlurmSweep:
             for name in list(self.open):
                 self._look(name)
             # Those that a process outside Slurm had, and gave back.
-            orphans = [name for name in self.open if not self._on_its_way(name, alive)]
+            orphans = self._nobodys(self.open, alive)
             if orphans:
                 with locked(job_folder(self.plan.outputs)):
-                    self._submit(orphans)
+                    self._submit(self._nobodys(orphans, settle_jobs(self.store, orphans)))
             if self.open:
                 time.sleep(self.options.poll_seconds)
 
-    def _on_its_way(self, name: str, alive: set[str]) -> bool:
-        folder = self.store.run(name)
-        status = folder.read_status()
-        has_end = not self.request.force and status.get("state") == "done"
-        return name in alive or has_end or folder.is_running(status)
+    def _nobodys(self, names: Sequence[str], alive: set[str], force: bool = False) -> list[str]:
+        """Those of `names` that neither a job nor a process has, and that are not done, or done by `force`."""
+        found = []
+        for name in names:
+            folder = self.store.run(name)
+            status = folder.read_status()
+            done = status.get("state") == "done" and not force
+            if name not in alive and not done and not folder.is_running(status):
+                found.append(name)
+        return found
 
     def _submit(self, names: Sequence[str], force: bool = False) -> None:
         if not names:
