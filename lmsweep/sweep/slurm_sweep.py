@@ -65,7 +65,7 @@ class SlurmSweep:
                 time.sleep(self.options.poll_seconds)
 
     def _nobodys(self, names: Sequence[str], alive: set[str], force: bool = False) -> list[str]:
-        """Those of `names` that neither a job nor a process has, and that are not done, or done by `force`."""
+        """Those of `names` that no job and no process has, and that are not done (with `force`: or are)."""
         found = []
         for name in names:
             folder = self.store.run(name)

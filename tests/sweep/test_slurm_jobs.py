@@ -5,7 +5,9 @@ import os
 
 import pytest
 
+from lmsweep.errors import UserError
 from lmsweep.sweep.claims import SLURM_JOB, ClaimLostError, RunBusyError
+from lmsweep.sweep.housekeeping import remove
 from lmsweep.sweep.overview import overview
 from lmsweep.sweep.slurm_jobs import ask_slurm, settle_jobs
 from lmsweep.sweep.store import Store
@@ -80,3 +82,11 @@ def test_force_makes_a_finished_run_pending_and_forgets_what_it_left(store):
     assert folder.read_status()["state"] == "pending"
     assert not folder.checkpoint.exists()
     assert not folder.results.exists()
+
+
+def test_a_queued_run_is_not_removed(store, tmp_path):
+    store.submit("abc", {}, {})
+    store.assign("abc", "7_1")
+    with pytest.raises(UserError, match="Run abc waits for Slurm job 7_1; scancel that first"):
+        remove(tmp_path, names=["abc"], sweep=None, failed=False)
+    assert store.run("abc").path.is_dir()
