@@ -66,15 +66,15 @@ class SlurmCluster:
         text = CONFIGURATION.format(host=host, root=self.root, ports=_free_ports(3))
         (self.root / "slurm.conf").write_text(text)
         munge = ("key-file=key", "socket=socket", "pid-file=pid", "log-file=log", "seed-file=seed")
-        self._start("munged", "--foreground", "--force", *(_below(key.parent, word) for word in munge))
-        _wait(lambda: (key.parent / "socket").exists(), "munged")
-        self._start("slurmctld", "-D")
-        for node in NODES:
-            self._start("slurmd", "-D", "-N", node)
         try:
+            self._start("munged", "--foreground", "--force", *(_below(key.parent, word) for word in munge))
+            _wait(lambda: (key.parent / "socket").exists(), "munged")
+            self._start("slurmctld", "-D")
+            for node in NODES:
+                self._start("slurmd", "-D", "-N", node)
             _wait(lambda: self.call("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == "2", "slurmctld")
         except BaseException:
-            self.__exit__()
+            self._stop()
             raise
         return self
 
@@ -83,6 +83,9 @@ class SlurmCluster:
         deadline = time.monotonic() + 15
         while self.call("squeue", "--noheader").strip() and time.monotonic() < deadline:
             time.sleep(0.2)
+        self._stop()
+
+    def _stop(self) -> None:
         for daemon in reversed(self.daemons):
             daemon.terminate()
             try:
@@ -92,9 +95,12 @@ class SlurmCluster:
                 daemon.wait()
 
     def call(self, *command: str) -> str:
-        """What a command of Slurm prints."""
+        """What a command of Slurm prints; nothing when there is no answer."""
         environment = {**os.environ, **self.environment}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30).stdout
+        try:
+            return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30).stdout
+        except subprocess.TimeoutExpired:
+            return ""
 
     def jobs(self) -> dict[str, tuple[str, str]]:
         """Of each task of an array that Slurm remembers: its state and its node."""
