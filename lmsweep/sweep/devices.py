@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 from lmsweep.errors import ConfigError
+from lmsweep.sweep.claims import SLURM_JOB
 
 Slot = dict[str, str]
 
@@ -28,7 +29,10 @@ def slots(*, jobs: int | None, runs_per_gpu: int, gpus: Sequence[str], cores: in
 
 def cores_for(threads: int) -> int:
     """How many processes of so many threads the cores of this process can carry."""
-    return max(1, len(os.sched_getaffinity(0)) // threads)
+    cores = len(os.sched_getaffinity(0))
+    if SLURM_JOB in os.environ:  # not every cluster binds a task to the cores it was given
+        cores = min(cores, int(os.environ.get("SLURM_CPUS_PER_TASK", cores)))
+    return max(1, cores // threads)
 
 
 def visible_gpus() -> list[str]:
