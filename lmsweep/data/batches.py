@@ -7,21 +7,30 @@ from torch import Tensor
 
 from lmsweep.data.augment import Augmentation, as_pixels
 from lmsweep.data.dataset import Batch, Split
+from lmsweep.share import ALL, Share
 from lmsweep.seeds import derive_seed
 
 
 class EvaluationBatches:
-    """Every sample once, in order, without augmentation."""
+    """Every sample once, in order, without augmentation.
 
-    def __init__(self, split: Split, size: int) -> None:
+    Of several processes each takes its `share` of the batches, and at least one of them; where there are not
+    enough samples for that, all take all, which leaves every mean as it is.
+    """
+
+    def __init__(self, split: Split, size: int, share: Share = ALL) -> None:
         self.split = split
-        self.size = size
+        self.size = max(1, min(size, len(split) // share.size))
+        self.share = share if len(split) >= share.size else ALL
 
     def __len__(self) -> int:
-        return -(-len(self.split) // self.size)
+        return len(self._starts())
+
+    def _starts(self) -> range:
+        return range(self.share.rank * self.size, len(self.split), self.share.size * self.size)
 
     def __iter__(self) -> Iterator[Batch]:
-        parts = (slice(start, start + self.size) for start in range(0, len(self.split), self.size))
+        parts = (slice(start, start + self.size) for start in self._starts())
         for x, y in self.split.read(parts):
             yield as_pixels(x), y
 
@@ -31,22 +40,34 @@ class TrainingBatches:
 
     The stream is one shuffled epoch after another without a gap, so every batch is full even when the
     training set is smaller than a batch, and every sample comes once per epoch. Augmentation is drawn anew
-    for every batch, from a seed that depends on the batch's number.
+    for every batch, from a seed that depends on the batch's number. Of several processes each takes its
+    `share` of every batch of `size`.
     """
 
     def __init__(
-        self, split: Split, size: int, *, seed: int, start: int = 0, augment: Augmentation | None = None
+        self,
+        split: Split,
+        size: int,
+        *,
+        seed: int,
+        start: int = 0,
+        augment: Augmentation | None = None,
+        share: Share = ALL,
     ) -> None:
+        if size % share.size:
+            raise ValueError(f"a batch of {size} cannot be shared evenly by {share.size} processes")
         self.split = split
         self.size = size
         self.seed = seed
         self.start = start
         self.augment = augment or Augmentation()
+        self.share = share
 
     def __iter__(self) -> Iterator[Batch]:
-        batches = self.split.read(self._indices(), seed=self.seed, start=self.start)
+        indices = (self.share.of(whole) for whole in self._indices())
+        batches = self.split.read(indices, seed=self.seed, start=self.start, share=self.share)
         for number, (x, y) in enumerate(batches, self.start):
-            yield self.augment(x, seed=derive_seed(self.seed, f"augment/{number}")), y
+            yield self.augment(x, seed=derive_seed(self.seed, f"augment/{number}"), share=self.share), y
 
     def _indices(self) -> Iterator[Tensor]:
         epoch, offset = divmod(self.start * self.size, len(self.split))

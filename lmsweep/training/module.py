@@ -33,9 +33,13 @@ class Classifier(pl.LightningModule):
         self.optimizer_factory = optimizer
         self.lr_decay = lr_decay
         self.lr_decay_every = lr_decay_every
+        self.channels_last = False  # the memory format of images
+        self.compiled = False  # whether layers were handed to torch.compile
 
     def forward(self, x: Tensor) -> Any:
         """Logits of a batch of images, or in training (logits, logits of an auxiliary head)."""
+        if self.channels_last and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
         return self.network(x)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

@@ -5,19 +5,23 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
+from pytorch_lightning.loggers.logger import DummyLogger, Logger
 
 from lmsweep.config import RunConfig
 from lmsweep.data import Dataset, EvaluationBatches, Split, TrainingBatches
 from lmsweep.errors import ConfigError
 from lmsweep.provenance import provenance
 from lmsweep.seeds import derive_seed
+from lmsweep.margin import MarginLoss
 from lmsweep.tracking import trackers
 from lmsweep.training.build import (
     build_adversarial,
@@ -29,6 +33,9 @@ from lmsweep.training.build import (
 from lmsweep.training.checkpoint import FINISHED, RunCheckpoint, load_checkpoint, save_finished
 from lmsweep.training.module import Classifier
 from lmsweep.training.records import JsonLinesLogger, LossRecord, RichProgress
+from lmsweep.training.speed import check_speed, speed_up
+from lmsweep.training.sync_batch_norm import sync_batch_norm
+from lmsweep.training.world import ALONE, Company, Environment, NoCompany, World
 
 # Inputs in a batch of evaluation. On CPUs the memory of larger activations comes fresh from the kernel for
 # every batch, which took longer than the arithmetic; a thousand images of ImageNet's size would fill a GPU.
@@ -42,7 +49,7 @@ class Job:
     config: RunConfig
     data: Dataset
     module: Classifier
-    margin: pl.Callback | None
+    margin: MarginLoss | None
     telemetry: pl.Callback | None
 
 
@@ -50,18 +57,25 @@ def prepare_run(config: RunConfig) -> Job:
     """Build everything a run needs, without side effects; ConfigError says what does not fit."""
     if config.trainer.accelerator == "gpu" and not torch.cuda.is_available():
         raise ConfigError("trainer.accelerator=gpu needs a GPU that torch can use; use auto or cpu.")
+    check_speed(config)
     torch.set_num_threads(config.trainer.threads)
     data = build_data(config)
     module = build_module(config, data)
+    speed_up(module, config)
     return Job(config, data, module, build_margin(config, module), build_telemetry(config, module, data))
 
 
 def run(
-    job: Job, run_id: str, folder: Path, check_claim: Callable[[], object] = lambda: None
+    job: Job,
+    run_id: str,
+    folder: Path,
+    check_claim: Callable[[], object] = lambda: None,
+    company: Company | None = None,
 ) -> dict[str, Any]:
     """Train (or go on training) in `folder` and return the results.
 
     `check_claim` is called before a checkpoint is replaced, and raises when another process has the run.
+    `company` brings the other processes that share the training; this one is rank 0.
     """
     started = time.monotonic()
     checkpoint_path = folder / "checkpoint.ckpt"
@@ -79,7 +93,8 @@ def run(
         job.module.load_state_dict(checkpoint["state_dict"])
     else:
         keeper = RunCheckpoint(checkpoint_path, len(job.data.val), check_claim, seconds)
-        chosen = _train(job, run_id, folder, checkpoint, keeper)
+        with (company or NoCompany()).joined() as world:
+            chosen = _train(job, run_id, folder, checkpoint, keeper, world)
         train_seconds = seconds()
         check_claim()
         save_finished(checkpoint_path, job.module, chosen, train_seconds)
@@ -100,12 +115,19 @@ def run(
     }
 
 
+def take_part(job: Job, run_id: str, folder: Path, world: World) -> None:
+    """What all ranks but 0 do of a run: their share of the training. They read `folder` and leave it alone."""
+    path = folder / "checkpoint.ckpt"
+    _train(job, run_id, folder, load_checkpoint(path), RunCheckpoint(path, len(job.data.val)), world)
+
+
 def _train(
     job: Job,
     run_id: str,
     folder: Path,
     checkpoint: dict[str, Any] | None,
     keeper: RunCheckpoint,
+    world: World = ALONE,
 ) -> dict[str, Any]:
     config, data, module = job.config, job.data, job.module
     step = checkpoint["global_step"] if checkpoint else 0
@@ -122,7 +144,10 @@ def _train(
     _quiet_lightning()
     trainer = pl.Trainer(
         accelerator=config.trainer.accelerator,
-        devices=1,
+        devices=world.device(config.trainer.accelerator),
+        strategy=world.strategy(),
+        plugins=[Environment(world)],
+        use_distributed_sampler=False,
         precision=config.trainer.precision,
         max_steps=config.trainer.max_steps,
         max_epochs=-1,
@@ -130,10 +155,7 @@ def _train(
         check_val_every_n_epoch=None,
         gradient_clip_val=config.trainer.gradient_clip,
         log_every_n_steps=log_every,
-        logger=[
-            JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step),
-            *trackers(config, run_id, folder),
-        ],
+        logger=_loggers(config, run_id, folder, step) if world.rank == 0 else [DummyLogger()],
         callbacks=callbacks,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -144,18 +166,24 @@ def _train(
     device = trainer.strategy.root_device
     train, val = data.train.to(device), data.val.to(device)
     stream = TrainingBatches(
-        train, config.trainer.batch_size, seed=config.seed, start=step, augment=data.augment
+        train,
+        config.trainer.batch_size,
+        seed=config.seed,
+        start=step,
+        augment=data.augment,
+        share=world.share,
     )
-    validation = EvaluationBatches(val, evaluation_batch(val))
-    torch.manual_seed(derive_seed(config.seed, "training"))
+    validation = EvaluationBatches(val, evaluation_batch(val), world.share)
+    torch.manual_seed(derive_seed(config.seed, f"training/{world.rank}/{step}" if world.rank else "training"))
     try:
-        trainer.fit(
-            module,
-            train_dataloaders=stream,
-            val_dataloaders=validation,
-            ckpt_path=folder / "checkpoint.ckpt" if checkpoint else None,
-            weights_only=True,
-        )
+        with _shared(job, world, step):
+            trainer.fit(
+                module,
+                train_dataloaders=stream,
+                val_dataloaders=validation,
+                ckpt_path=folder / "checkpoint.ckpt" if checkpoint else None,
+                weights_only=True,
+            )
     except SystemExit as stop:
         # Lightning turns Ctrl-C into exit(1), which would look like a failure.
         if trainer.interrupted:
@@ -167,6 +195,32 @@ def _train(
         module.load_state_dict(keeper.best_weights)
         return {"selected_step": keeper.best_step, "steps": trainer.global_step}
     return {"selected_step": trainer.global_step, "steps": trainer.global_step}
+
+
+def _loggers(config: RunConfig, run_id: str, folder: Path, step: int) -> list[Logger]:
+    lines = JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step)
+    return [lines, *trackers(config, run_id, folder)]
+
+
+def _shared(job: Job, world: World, step: int) -> AbstractContextManager[None]:
+    """What training in several processes needs to give what one process gives."""
+    if job.margin and job.module.compiled:
+        job.margin.batched = False
+    if world.size == 1:
+        return nullcontext()
+    steps: list[Any] = [None] * world.size
+    dist.all_gather_object(steps, step)
+    if len(set(steps)) > 1:
+        raise RuntimeError(
+            f"the processes of the run found checkpoints of steps {', '.join(map(str, steps))}: "
+            "all of them must see the same outputs folder"
+        )
+    per_sample = False
+    if job.margin:
+        job.margin.batched = False
+        # The synchronised batch norm does itself what the callback would do to the plain one.
+        per_sample, job.margin.batch_norm = job.margin.batch_norm == "per_sample", "batch"
+    return sync_batch_norm(job.module, per_sample=per_sample, compiled=job.module.compiled)
 
 
 def evaluation_batch(split: Split) -> int:

@@ -97,6 +97,8 @@ class DistanceTelemetry(pl.Callback):
             self._record(trainer, pl_module)
 
     def _record(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return  # the others wait with their next gradient
         values = self.measure(module)
         for logger in trainer.loggers:  # a line of its own: Lightning drops what is logged off its interval
             logger.log_metrics(values, trainer.global_step - 1)  # loggers count steps from 0
