@@ -1,6 +1,7 @@
 """Batches by index: in memory there are no workers and no copies of single samples."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -14,24 +15,30 @@ from lmsweep.seeds import derive_seed
 class EvaluationBatches:
     """Every sample once, in order, without augmentation.
 
-    Of several processes each takes its `share` of the batches, and at least one of them; where there are not
-    enough samples for that, all take all, which leaves every mean as it is.
+    Of several processes each takes a part of the samples, in the same number of batches, because they end
+    together; where there is not a sample for each, all take all, which leaves every mean as it is.
     """
 
     def __init__(self, split: Split, size: int, share: Share = ALL) -> None:
         self.split = split
-        self.size = max(1, min(size, len(split) // share.size))
+        self.size = size
         self.share = share if len(split) >= share.size else ALL
 
     def __len__(self) -> int:
-        return len(self._starts())
+        return len(self._parts())
 
-    def _starts(self) -> range:
-        return range(self.share.rank * self.size, len(self.split), self.share.size * self.size)
+    def _parts(self) -> list[slice]:
+        rank, processes = self.share
+        total = len(self.split)
+        if processes == 1:
+            return [slice(start, start + self.size) for start in range(0, total, self.size)]
+        first, end = total * rank // processes, total * (rank + 1) // processes
+        count = min(total // processes, -(-total // (processes * self.size)))
+        edges = [first + (end - first) * number // count for number in range(count + 1)]
+        return [slice(start, stop) for start, stop in pairwise(edges)]
 
     def __iter__(self) -> Iterator[Batch]:
-        parts = (slice(start, start + self.size) for start in self._starts())
-        for x, y in self.split.read(parts):
+        for x, y in self.split.read(iter(self._parts())):
             yield as_pixels(x), y
 
 

@@ -12,6 +12,7 @@ from lmsweep.files import unwritable
 from lmsweep.sweep.claims import ClaimLostError, beating
 from lmsweep.sweep.cost import cost_key
 from lmsweep.sweep.identity import run_id
+from lmsweep.sweep.ranks import LocalRanks, RankDiedError
 from lmsweep.sweep.standing import Request, standing
 from lmsweep.sweep.store import RunFolder, Store
 
@@ -55,7 +56,8 @@ def train(config: RunConfig, prepare: "Callable[[], Job] | None" = None, *, forc
 
     def work(folders: list[RunFolder]) -> list[Results]:
         job = prepare() if prepare else prepare_run(config)
-        results = run(job, name, folders[0].path, folders[0].check_claim)
+        company = LocalRanks(config, folders[0]) if config.trainer.processes > 1 else None
+        results = run(job, name, folders[0].path, folders[0].check_claim, company)
         return [{**results, "cost_key": cost_key(config)}]
 
     configs = {name: config.to_dict()}
@@ -80,7 +82,7 @@ def perform(
         with beating(claimed):
             results = work(claimed) if claimed else []
         lost = _end(partial(folder.finish, result) for folder, result in zip(claimed, results, strict=True))
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, RankDiedError):
         _end(folder.release for folder in claimed)
         raise
     except Exception as error:

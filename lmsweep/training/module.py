@@ -61,7 +61,8 @@ class Classifier(pl.LightningModule):
             "val_accuracy": (logits.argmax(1) == y).float().mean(),
             "val_loss": F.cross_entropy(logits, y),
         }
-        self.log_dict(values, batch_size=len(y), sync_dist=True)
+        # Lightning averages the sizes over processes and drops what is behind the point: so none has any.
+        self.log_dict(values, batch_size=len(y) * self.trainer.world_size, sync_dist=True)
 
     def configure_optimizers(self) -> Any:
         """The optimiser, with a learning rate that drops by a factor every so many steps."""

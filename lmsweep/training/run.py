@@ -163,6 +163,8 @@ def _train(
         num_sanity_val_steps=0,
         default_root_dir=folder,
     )
+    # Signals are for those who started this process: Lightning would talk to other ranks out of turn.
+    trainer._signal_connector.register_signal_handlers = _nothing  # type: ignore[method-assign]
     device = trainer.strategy.root_device
     train, val = data.train.to(device), data.val.to(device)
     stream = TrainingBatches(
@@ -244,7 +246,12 @@ def evaluate(module: torch.nn.Module, split: Split) -> dict[str, float]:
     return {"accuracy": correct / len(split), "loss": loss / len(split)}
 
 
+def _nothing() -> None:
+    pass
+
+
 def _quiet_lightning() -> None:
     # Its start-up notices repeat for every run of a sweep; warnings about workers do not fit data in memory.
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    for module in ("pytorch_lightning", "lightning_fabric"):
+        warnings.filterwarnings("ignore", module=module)
