@@ -11,6 +11,7 @@ from lmsweep.errors import ConfigError
 from lmsweep.explain import invalid_value
 from lmsweep.sweep.execute import execute
 from lmsweep.sweep.standing import Request
+from lmsweep.sweep.task_ranks import task_of
 
 # Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.
 OF_THE_SWEEP = ("figure", "grid")
@@ -47,6 +48,9 @@ def run_one(plain: Mapping[str, Any]) -> float | None:
         print(describe(Plan.of([config]), request), flush=True)
         return None
     folder, results = execute(config, request)
+    task = task_of(config, folder.id)
+    if task is not None and task.rank > 0:
+        return None  # task 0 speaks
     metrics = results["metrics"]
     print(
         f"{folder.path}  validation {metrics['val_accuracy']:.2%}  test {metrics['test_accuracy']:.2%}",

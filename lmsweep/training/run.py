@@ -57,6 +57,11 @@ def prepare_run(config: RunConfig) -> Job:
     """Build everything a run needs, without side effects; ConfigError says what does not fit."""
     if config.trainer.accelerator == "gpu" and not torch.cuda.is_available():
         raise ConfigError("trainer.accelerator=gpu needs a GPU that torch can use; use auto or cpu.")
+    gpus = torch.cuda.device_count() if config.trainer.accelerator != "cpu" else 0
+    if 1 < gpus < config.trainer.devices:  # a cluster may show each process just its own one
+        raise ConfigError(
+            f"trainer.devices={config.trainer.devices} needs so many GPUs, and there are {gpus}; lower it."
+        )
     check_speed(config)
     torch.set_num_threads(config.trainer.threads)
     data = build_data(config)
