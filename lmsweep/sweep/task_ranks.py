@@ -99,7 +99,7 @@ class FirstTask:
         from lmsweep.training.world import World, process_group
 
         world = World(0, self.size, self.task.local_rank)
-        self.store.set("train", b"")
+        self.store.set("train", "")
         try:
             with process_group(world, self.store, self.config.trainer.accelerator, self._look):
                 yield world
@@ -125,7 +125,7 @@ class FirstTask:
 
     def end(self, results: Mapping[str, Any] | None, error: str = "", *, wait: bool = True) -> None:
         """Tell the others, and wait until they know."""
-        self.store.set("end", json.dumps({"results": results, "error": error}).encode())
+        self.store.set("end", json.dumps({"results": results, "error": error}))
         if not wait:
             return
         heard = [f"left/{rank}" for rank in range(1, self.size)]
@@ -175,7 +175,7 @@ def follow(
         end = json.loads(store.get("end"))
     except Exception as error:
         end = _told(store, task.rank, error)
-    store.set(f"left/{task.rank}", b"")
+    store.set(f"left/{task.rank}", "")
     if end["error"]:
         raise UserError(f"Rank 0 ended: {end['error']}")
     results: dict[str, Any] = end["results"] or {}
@@ -185,7 +185,7 @@ def follow(
 def _told(store: "TCPStore", rank: int, error: Exception) -> dict[str, Any]:
     """Say what went wrong here, unless it is that task 0 has ended; return what that says of the end."""
     if not _lost_connection(error):
-        store.set(f"failed/{rank}", f"{type(error).__name__}: {error}".encode())
+        store.set(f"failed/{rank}", f"{type(error).__name__}: {error}")
         raise error
     deadline = time.monotonic() + LEAVE_SECONDS
     while time.monotonic() < deadline:

@@ -45,5 +45,5 @@ def compile_layers(module: nn.Module) -> None:
     net = network(module)
     for name in hidden_layers(module):
         layer = net.get_submodule(name)
-        layer.forward = torch.compile(layer.forward)  # type: ignore[method-assign]
+        layer.forward = torch.compile(layer.forward)
     cast(Classifier, module).compiled = True

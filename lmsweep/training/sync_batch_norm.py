@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lmsweep.margin.attributes import replaced
@@ -29,13 +28,33 @@ def _others(x: Tensor) -> list[int]:
     return [d for d in range(x.ndim) if d != 1]
 
 
+class _Sum(torch.autograd.Function):
+    """The sum over all processes; so is its gradient, because every process's loss depends on it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        x = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total: Tensor = _Sum.apply(gradients[0])
+        return total
+
+
+def _mean(x: Tensor) -> Tensor:
+    total: Tensor = _Sum.apply(x)
+    return total / dist.get_world_size()
+
+
 def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance per channel over all processes; differentiable, any number of times."""
     share = x.mean(_others(x))
-    mean = all_reduce(share) / dist.get_world_size()
+    mean = _mean(share)
     # The variance of the shares' own plus that of their means: no large numbers are subtracted.
     spread = x.var(_others(x), correction=0) + (share - mean).square()
-    return mean, all_reduce(spread) / dist.get_world_size()
+    return mean, _mean(spread)
 
 
 class _SyncBatchNorm(torch.autograd.Function):
@@ -68,8 +87,7 @@ class _SyncBatchNorm(torch.autograd.Function):
             return (gradient * _columns(slope, x)).to(kind), None, None, None, None
         normalised = (x - _columns(mean, x)) * _columns(inverse_std, x)
         total, along = gradient.sum(_others(x)), (gradient * normalised).sum(_others(x))
-        count = dist.get_world_size() * (x.numel() // x.shape[1])
-        both = all_reduce(torch.stack([total, along])) / count
+        both = _mean(torch.stack([total, along])) / (x.numel() // x.shape[1])
         change = gradient - _columns(both[0], x) - normalised * _columns(both[1], x)
         dx = (change * _columns(slope, x)).to(kind)
         wanted = ctx.needs_input_grad
@@ -81,7 +99,8 @@ def _forward(module: _BatchNorm, per_sample: bool, plain: Any, x: Tensor) -> Ten
         return plain(x)
     module._check_input_dim(x)
     out, mean, variance = _SyncBatchNorm.apply(x, module.weight, module.bias, module.eps, per_sample)
-    if module.num_batches_tracked is not None:
+    if module.running_mean is not None and module.running_var is not None:
+        assert module.num_batches_tracked is not None  # noqa: S101 - the three go together
         module.num_batches_tracked.add_(1)
         momentum = module.momentum or 1.0 / float(module.num_batches_tracked)
         count = dist.get_world_size() * (x.numel() // x.shape[1])

@@ -126,7 +126,7 @@ def process_group(
     world: World, store: dist.Store, accelerator: str, look: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
     """Inside, the process group exists. Rank 0 waits for the others, and calls `look` while it does."""
-    store.set(f"ready/{world.rank}", b"")
+    store.set(f"ready/{world.rank}", "")
     everybody = [f"ready/{rank}" for rank in range(world.size)]
     deadline = time.monotonic() + JOIN_SECONDS
     while world.rank == 0 and not store.check(everybody):
