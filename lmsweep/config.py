@@ -264,7 +264,7 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
     trainer = run.trainer
     if trainer.batch_size % trainer.processes:
         raise ConfigError(
-            f"trainer.batch_size={trainer.batch_size} is not allowed: it must be divisible by trainer.devices * "
-            f"trainer.num_nodes = {trainer.processes}, because the batch is shared by so many processes."
+            f"trainer.batch_size={trainer.batch_size} is not allowed: it must be divisible by "
+            f"trainer.devices * trainer.num_nodes = {trainer.processes}, the processes that share a batch."
         )
     return run

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from lmsweep.data.augment import Augmentation, as_pixels
 from lmsweep.data.dataset import Batch, Split
-from lmsweep.share import ALL, Share
 from lmsweep.seeds import derive_seed
+from lmsweep.share import ALL, Share
 
 
 class EvaluationBatches:

@@ -13,9 +13,9 @@ from torch.utils.data import Dataset as TorchDataset
 from torchvision.transforms import v2
 
 from lmsweep.data.dataset import Batch, Index, Split
-from lmsweep.share import ALL, Share
 from lmsweep.errors import UserError
 from lmsweep.seeds import derive_seed
+from lmsweep.share import ALL, Share
 
 # Evaluation sees the middle 87.5% of an image, as Inception's own does.
 CENTRAL_FRACTION = 0.875
@@ -111,7 +111,10 @@ class StreamedSplit(Split):
         for number, chosen in enumerate(indices, start):
             members = range(*chosen.indices(len(self))) if isinstance(chosen, slice) else chosen.tolist()
             yield [
-                (member, None if seed is None else derive_seed(seed, f"crop/{number}/{share.position(index)}"))
+                (
+                    member,
+                    None if seed is None else derive_seed(seed, f"crop/{number}/{share.position(index)}"),
+                )
                 for index, member in enumerate(members)
             ]
 

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +75,9 @@ class LocalRanks:
     def _stuck(self, reason: Exception) -> None:
         """End this process, which waits for a rank that is gone and cannot be interrupted."""
         if not isinstance(reason, RankDiedError):
-            self.folder.fail(f"{type(reason).__name__}: {reason}", "".join(traceback.format_exception(reason)))
+            self.folder.fail(
+                f"{type(reason).__name__}: {reason}", "".join(traceback.format_exception(reason))
+            )
         print(f"Run {self.folder.id} ends: {reason}", file=sys.stderr, flush=True)
         os._exit(1)
 

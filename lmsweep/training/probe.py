@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from lmsweep.config import NO_TELEMETRY, RunConfig, TelemetryConfig
-from lmsweep.training.run import evaluate, prepare_run, run
+from lmsweep.training.evaluate import evaluate
+from lmsweep.training.run import prepare_run, run
 
 # Steps are added to the probe as long as it stays about this short.
 BUDGET_SECONDS = 3.0

@@ -1,9 +1,6 @@
 """Options that make training faster and change nothing but rounding: torch.compile and channels-last."""
 
-from typing import cast
-
 import torch
-from torch import nn
 
 from lmsweep.config import RunConfig
 from lmsweep.errors import ConfigError
@@ -15,11 +12,14 @@ def check_speed(config: RunConfig) -> None:
     """Raise ConfigError for options that cannot go together."""
     if not (config.trainer.compile and config.method.margin):
         return
-    for key, value, word in (("exact", config.margin.exact, "true"), ("batch_norm", "per_sample", "per_sample")):
-        if getattr(config.margin, key) == value and value:
+    for key, wrong, reason in (
+        ("margin.exact=true", config.margin.exact, "differentiated again"),
+        ("margin.batch_norm=per_sample", config.margin.batch_norm == "per_sample", "changed for the sweeps"),
+    ):
+        if wrong:
             raise ConfigError(
-                f"trainer.compile=true is not allowed with margin.{key}={word}: a compiled backward pass "
-                "cannot be changed or differentiated again; leave one of them out."
+                f"trainer.compile=true is not allowed with {key}: a compiled backward pass cannot be "
+                f"{reason}; leave one of them out."
             )
 
 
@@ -33,7 +33,7 @@ def speed_up(module: Classifier, config: RunConfig) -> None:
         compile_layers(module)
 
 
-def compile_layers(module: nn.Module) -> None:
+def compile_layers(module: Classifier) -> None:
     """Compile each hidden layer for itself: margins need the activations between them.
 
     Only `forward` of each layer is replaced, so names in checkpoints stay, and hooks see what they saw.
@@ -46,4 +46,4 @@ def compile_layers(module: nn.Module) -> None:
     for name in hidden_layers(module):
         layer = net.get_submodule(name)
         layer.forward = torch.compile(layer.forward)
-    cast(Classifier, module).compiled = True
+    module.compiled = True

@@ -32,13 +32,13 @@ class _Sum(torch.autograd.Function):
     """The sum over all processes; so is its gradient, because every process's loss depends on it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ARG004 - torch's
         x = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(x)
         return x
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004
         total: Tensor = _Sum.apply(gradients[0])
         return total
 
@@ -112,9 +112,7 @@ def _forward(module: _BatchNorm, per_sample: bool, plain: Any, x: Tensor) -> Ten
 
 
 @contextmanager
-def sync_batch_norm(
-    model: nn.Module, *, per_sample: bool = False, compiled: bool = False
-) -> Iterator[None]:
+def sync_batch_norm(model: nn.Module, *, per_sample: bool = False, compiled: bool = False) -> Iterator[None]:
     """Let batch norm inside `model` see the batches of all processes while it trains.
 
     `per_sample` lets margin sweeps treat the statistics as constants, as `per_sample_batch_norm` does. In a

@@ -1,5 +1,6 @@
 """One step of a network with batch norm, by one process or by two that share its batch."""
 
+import socket
 from functools import partial
 
 import torch
@@ -29,7 +30,6 @@ def step(mode: str, share=ALL) -> tuple[float, torch.Tensor, torch.Tensor]:
     names = callback._names = callback.check(net)
     with (synced if share.size > 1 else alone)(net), capture(net, names) as captured:
         loss = F.cross_entropy(net(x), y)
-    callback._is_logging = False
     margin = callback._loss(_Silent(net), captured, y)
     (loss + margin).backward()
     gradient = torch.cat([p.grad.flatten() for p in net.parameters()])
@@ -51,7 +51,10 @@ def _rank(rank: int, port: int) -> dict:
         return {mode: step(mode, world.share) for mode in MODES}
 
 
-def both(port: int) -> list[dict]:
+def both() -> list[dict]:
     """What the two processes computed in each mode."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     tasks = {str(rank): partial(_rank, rank, port) for rank in range(2)}
     return list(call_all([{}, {}], tasks).values())
