@@ -19,8 +19,9 @@ def places(plan: Plan, *, jobs: int | None = None, runs_per_gpu: int = 1) -> lis
         gpus = call_all([{}], {"gpus": visible_gpus})[
             "gpus"
         ]  # in a worker, to keep torch out of this process
-    cores = cores_for(max(trainer.threads for trainer in trainers))
-    return slots(jobs=jobs, runs_per_gpu=runs_per_gpu, gpus=gpus, cores=cores)
+    cores = cores_for(max(trainer.threads * trainer.devices for trainer in trainers))
+    devices = max(trainer.devices for trainer in trainers)
+    return slots(jobs=jobs, runs_per_gpu=runs_per_gpu, gpus=gpus, cores=cores, gpus_per_run=devices)
 
 
 def run_plan(plan: Plan, request: Request, slots: Sequence[Slot]) -> Outcome:
