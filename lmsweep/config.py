@@ -31,6 +31,8 @@ IGNORED_BY_IDENTITY = (
     "outputs",
     "tracking",
     "trainer.log_every",
+    "trainer.devices",
+    "trainer.num_nodes",
     "data.name",
     "data.root",
     "data.workers",
@@ -138,6 +140,16 @@ class TrainerConfig(Node):
     ]
     threads: Count
     log_every: Count
+    # Runs that were stored before there were these keys had one process and no such speed-ups.
+    devices: Count = 1
+    num_nodes: Count = 1
+    compile: Flag = False
+    channels_last: Flag = False
+
+    @property
+    def processes(self) -> int:
+        """How many processes train a run together."""
+        return self.devices * self.num_nodes
 
 
 class TelemetryConfig(Node):
@@ -188,7 +200,7 @@ class RunConfig(Node):
             node = config
             for parent in parents:
                 node = node[parent]
-            node.pop(last)
+            node.pop(last, None)
         # What a choice leaves unused must not make two runs out of one.
         if not self.method.margin:
             del config["margin"]
@@ -201,6 +213,9 @@ class RunConfig(Node):
                 del config["adversarial"][key]
         if self.telemetry.every == 0:
             config.pop("telemetry", None)
+        for key in ("compile", "channels_last"):
+            if not config["trainer"].get(key):
+                config["trainer"].pop(key, None)
         if self.data.label_noise == 0:
             del config["data"]["noisy_validation"]
         for key in ("mean", "std"):
@@ -243,6 +258,13 @@ class RunConfig(Node):
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
     try:
-        return RunConfig.model_validate(config)
+        run = RunConfig.model_validate(config)
     except ValidationError as error:
         raise ConfigError(invalid_value(RunConfig, error.errors()[0])) from None
+    trainer = run.trainer
+    if trainer.batch_size % trainer.processes:
+        raise ConfigError(
+            f"trainer.batch_size={trainer.batch_size} is not allowed: it must be divisible by "
+            f"trainer.devices * trainer.num_nodes = {trainer.processes}, the processes that share a batch."
+        )
+    return run

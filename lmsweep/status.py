@@ -4,6 +4,7 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from lmsweep.commands import outputs_argument, reported
 from lmsweep.sweep.overview import STATES, Row, overview, sweeps
 from lmsweep.sweep.progress import duration, label
 from lmsweep.sweep.records import runs_of
+from lmsweep.sweep.slurm_jobs import settle_jobs
+from lmsweep.sweep.store import Store
 
 SHOWN = 40
 
@@ -30,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _answer(options: argparse.Namespace) -> str:
     outputs: Path = options.outputs
+    with suppress(OSError):  # of a store that may only be read
+        settle_jobs(Store(outputs))
     rows = overview(outputs, runs_of(outputs, options.sweep) if options.sweep else None)
     counted = Counter(row["state"] for row in rows)
     by_sweep = sweeps(outputs, rows) if not options.sweep else [(options.sweep, counted)]
@@ -39,7 +44,9 @@ def _answer(options: argparse.Namespace) -> str:
         return json.dumps(content, indent=1)
     lines = [f"{name}  {_counts(counts)}" for name, counts in by_sweep]
     lines += [f"{len(rows)} runs in {outputs}  {_counts(counted)}", ""]
-    order = {state: place for place, state in enumerate(("running", "failed", "damaged", "abandoned"))}
+    order = {
+        state: place for place, state in enumerate(("running", "queued", "failed", "damaged", "abandoned"))
+    }
     chosen.sort(key=lambda row: (order.get(row["state"], len(order)), row["run"]))
     shown = chosen if options.all else chosen[:SHOWN]
     lines += [_line(row) for row in shown]
@@ -57,7 +64,10 @@ def _line(row: Row) -> str:
     if row["state"] == "done":
         end = f"validation {row['val_accuracy']:.2%}  test {row['test_accuracy']:.2%}"
     elif row["state"] == "running":
-        end = f"for {duration(row['seconds'])}, process {row['pid']} on {row['host']}"
+        job = f", Slurm job {row['slurm']}" if "slurm" in row else ""
+        end = f"for {duration(row['seconds'])}, process {row['pid']} on {row['host']}{job}"
+    elif row["state"] == "queued":
+        end = f"Slurm job {row['slurm']}"
     return f"{row['run']}  {row['state']:9}  {label(row)}  {end}".rstrip()
 
 

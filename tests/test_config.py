@@ -119,3 +119,11 @@ def test_a_missing_key_is_named():
     del incomplete["margin"]["gamma"]
     with pytest.raises(ConfigError, match=r"margin\.gamma is missing: it must be a number > 0"):
         parse(incomplete)
+
+
+def test_a_run_stored_before_there_were_devices_and_speed_ups_is_still_the_same_run():
+    stored = config().to_dict()
+    for key in ("devices", "num_nodes", "compile", "channels_last"):
+        del stored["trainer"][key]
+    assert run_id(parse(stored).identity_dict()) == identity()
+    assert parse(stored).trainer == config().trainer

@@ -9,6 +9,7 @@ from lmsweep.attacks.gradient import frozen, per_sample
 from lmsweep.attacks.losses import AttackLoss, logit_margin
 from lmsweep.attacks.trajectory import Examples, Stop, predictions, project, trajectory, unsettled
 from lmsweep.seeds import derive_seed
+from lmsweep.share import ALL, Share
 
 
 def pgd(
@@ -25,12 +26,13 @@ def pgd(
     loss: AttackLoss = "xent",
     targeted: bool = False,
     clip_pixels: bool = True,
+    share: Share = ALL,
 ) -> Tensor:
     """Return the best example of `restarts` sign-gradient ascents that begin at random points of the ball.
 
     `alpha` is 2.5 * epsilon / steps when None, enough to cross the ball (Madry et al.). The best example of a
     sample is the one with the largest logit margin, so one that fools the network wins. Random numbers come
-    from `seed` alone. The other arguments are those of `fgsm`.
+    from `seed` alone, drawn for the batch that `x` is a `share` of. The others are those of `fgsm`.
     """
     with frozen(model):
         found = pgd_examples(
@@ -46,6 +48,7 @@ def pgd(
             loss=loss,
             targeted=targeted,
             clip_pixels=clip_pixels,
+            share=share,
         )
     return found.x
 
@@ -66,6 +69,7 @@ def pgd_examples(
     clip_pixels: bool,
     settled: Tensor | None = None,
     early_stop: bool = False,
+    share: Share = ALL,
 ) -> Examples:
     """What `pgd` does, with the bookkeeping of `trajectory`. Call it inside `frozen`."""
     if steps < 1 or restarts < 1:
@@ -73,7 +77,7 @@ def pgd_examples(
     best = unsettled(x) if settled is None else Examples(x, settled)
     best_margin = torch.full((len(x),), -torch.inf, device=x.device)
     stop = Stop(epsilon, steps if epsilon > 0 else 0)
-    for start in _starts(x, epsilon, restarts, seed, random_start, clip_pixels):
+    for start in _starts(x, epsilon, restarts, seed, random_start, clip_pixels, share):
         open_ = best.settled < 0
         if not bool(open_.any()):
             break
@@ -111,7 +115,7 @@ def pgd_examples(
 
 
 def _starts(
-    x: Tensor, epsilon: float, restarts: int, seed: int, random_start: bool, clip_pixels: bool
+    x: Tensor, epsilon: float, restarts: int, seed: int, random_start: bool, clip_pixels: bool, share: Share
 ) -> Iterator[Tensor]:
     for restart in range(restarts):
         if not random_start:
@@ -119,5 +123,6 @@ def _starts(
             continue
         generator = torch.Generator().manual_seed(derive_seed(seed, f"pgd/{restart}"))
         # Drawn on the CPU, so that a seed means the same start on every device.
-        noise = torch.rand(x.shape, generator=generator).to(x) * (2 * epsilon) - epsilon
+        whole = torch.rand((share.whole(len(x)), *x.shape[1:]), generator=generator)
+        noise = share.of(whole).to(x) * (2 * epsilon) - epsilon
         yield project(x + noise, x, epsilon, clip_pixels)

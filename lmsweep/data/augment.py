@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lmsweep.seeds import derive_seed
+from lmsweep.share import ALL, Share
 
 # The luma of ITU-R BT.601, which torchvision and TensorFlow use too.
 _GRAY = (0.2989, 0.587, 0.114)
@@ -46,22 +47,23 @@ class Augmentation:
         if input_shape[0] != 3 and (self.saturation or self.hue):
             raise ValueError(f"saturation and hue need 3 channels, and these images have {input_shape[0]}")
 
-    def __call__(self, x: Tensor, *, seed: int) -> Tensor:
-        """Change a batch of images; uint8 is taken too, and float in [0, 1] comes out."""
+    def __call__(self, x: Tensor, *, seed: int, share: Share = ALL) -> Tensor:
+        """Change a batch of images, or a `share` of it; uint8 is taken, and float in [0, 1] comes out."""
 
         def uniform(purpose: str, *shape: int) -> Tensor:
-            # Drawn on the CPU, so that a run sees the same images on every device.
+            # Drawn on the CPU and for the whole batch, so that a run sees the same images on all devices.
             generator = torch.Generator().manual_seed(derive_seed(seed, purpose))
-            return torch.rand(*shape, generator=generator).to(x.device)
+            whole = torch.rand(share.whole(len(x)), *shape, generator=generator)
+            return share.of(whole).to(x.device)
 
         def around(centre: float, amount: float, purpose: str) -> Tensor:
-            return centre + amount * (2 * uniform(purpose, len(x)) - 1)
+            return centre + amount * (2 * uniform(purpose) - 1)
 
         if self.pad:
-            offsets = (uniform("crop", len(x), 2) * (2 * self.pad + 1)).long()
+            offsets = (uniform("crop", 2) * (2 * self.pad + 1)).long()
             x = shifted(x, offsets, self.pad)
         if self.flip:
-            x = torch.where((uniform("flip", len(x)) < 0.5).view(-1, 1, 1, 1), x.flip(-1), x)
+            x = torch.where((uniform("flip") < 0.5).view(-1, 1, 1, 1), x.flip(-1), x)
         x = as_pixels(x)
         if self.brightness:
             x = brightness(x, around(1, self.brightness, "brightness"))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lmsweep.data.augment import Augmentation
+from lmsweep.share import ALL, Share
 
 Batch = tuple[Tensor, Tensor]
 Index = Tensor | slice
@@ -43,8 +44,10 @@ class Split:
         """The same samples, whose batches come on `device`."""
         return Split(self._x.to(device), self.y.to(device))
 
-    def read(self, indices: Iterable[Index], *, seed: int | None = None, start: int = 0) -> Iterator[Batch]:
-        """The batches at `indices`, as they are stored; `seed` and `start` matter to streamed splits only."""
+    def read(
+        self, indices: Iterable[Index], *, seed: int | None = None, start: int = 0, share: Share = ALL
+    ) -> Iterator[Batch]:
+        """The batches at `indices`, as they are stored; the rest matters to streamed splits only."""
         for chosen in indices:
             yield self._x[chosen], self.y[chosen]
 

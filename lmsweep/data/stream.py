@@ -15,6 +15,7 @@ from torchvision.transforms import v2
 from lmsweep.data.dataset import Batch, Index, Split
 from lmsweep.errors import UserError
 from lmsweep.seeds import derive_seed
+from lmsweep.share import ALL, Share
 
 # Evaluation sees the middle 87.5% of an image, as Inception's own does.
 CENTRAL_FRACTION = 0.875
@@ -83,11 +84,16 @@ class StreamedSplit(Split):
         """The same samples, whose batches come on `device`."""
         return self._like(self.files, self.y, device)
 
-    def read(self, indices: Iterable[Index], *, seed: int | None = None, start: int = 0) -> Iterator[Batch]:
-        """Batches of uint8 images; with a seed, random crops that depend on it and the batch's number."""
+    def read(
+        self, indices: Iterable[Index], *, seed: int | None = None, start: int = 0, share: Share = ALL
+    ) -> Iterator[Batch]:
+        """Batches of uint8 images; with a seed, random crops that depend on it and the place in a batch.
+
+        `start` is the number of the first batch, and `share` says which part of each `indices` are.
+        """
         loader = DataLoader(
             _Files(self.files, self.y, self.cropping),
-            batch_sampler=self._requests(indices, seed, start),
+            batch_sampler=self._requests(indices, seed, start, share),
             num_workers=self.workers,
             collate_fn=_collate,
             pin_memory=self.device.type == "cuda",
@@ -99,12 +105,17 @@ class StreamedSplit(Split):
             x, y = batch
             yield x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
 
-    def _requests(self, indices: Iterable[Index], seed: int | None, start: int) -> Iterator[list["_Request"]]:
+    def _requests(
+        self, indices: Iterable[Index], seed: int | None, start: int, share: Share
+    ) -> Iterator[list["_Request"]]:
         for number, chosen in enumerate(indices, start):
             members = range(*chosen.indices(len(self))) if isinstance(chosen, slice) else chosen.tolist()
             yield [
-                (member, None if seed is None else derive_seed(seed, f"crop/{number}/{position}"))
-                for position, member in enumerate(members)
+                (
+                    member,
+                    None if seed is None else derive_seed(seed, f"crop/{number}/{share.position(index)}"),
+                )
+                for index, member in enumerate(members)
             ]
 
     def _like(self, files: np.ndarray, y: Tensor, device: torch.device | str) -> "StreamedSplit":

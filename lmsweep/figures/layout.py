@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
 from lmsweep.figures.style import RC
-from lmsweep.sweep.store import write_atomically
+from lmsweep.files import write_atomically
 
 _LEFT, _RIGHT, _BOTTOM = 0.52, 0.12, 0.42  # around each pair of axes, for its labels
 _TOP, _SUBTITLE, _TITLE_LINE, _CAPTION_LINE = 0.22, 0.26, 0.16, 0.125

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lmsweep.figures.select import SENTENCES
 from lmsweep.figures.spec import FigureSpec
-from lmsweep.sweep.store import write_atomically
+from lmsweep.files import write_atomically
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from lmsweep.sweep.store import write_atomically
+from lmsweep.files import write_atomically
 
 _FLOATS = ("x", "step", "mean", "low", "high", "val")
 

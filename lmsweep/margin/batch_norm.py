@@ -21,6 +21,11 @@ from lmsweep.margin.attributes import replaced
 _in_sweep = False
 
 
+def in_sweep() -> bool:
+    """Whether the backward pass under way is one that measures gradients per sample."""
+    return _in_sweep
+
+
 @contextmanager
 def sweeping() -> Iterator[None]:
     """Mark a backward pass as one that measures gradients per sample."""

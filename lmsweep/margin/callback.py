@@ -86,6 +86,9 @@ class MarginLoss(pl.Callback):
         self.layer_reduction = layer_reduction
         self.batch_norm = batch_norm
         self.targets = targets
+        # Whether sweeps are batched by vmap: None where that is faster, False where it cannot be (inside
+        # torch.compile and where backward passes talk to other processes).
+        self.batched: bool | None = None
         self._distance_options: dict[str, Any] = {
             "norm": norm,
             "epsilon": epsilon,
@@ -175,6 +178,7 @@ class MarginLoss(pl.Callback):
             {name: captured.layers[name] for name in self._names},
             top_k=self.top_k,
             last_layer=last,
+            batched=self.batched,
             **self._distance_options,
         )
         per_layer = layer_losses(margins, gamma=self.gamma, aggregation=self.aggregation, clip=self.clip)

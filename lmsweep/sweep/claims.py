@@ -16,6 +16,9 @@ from lmsweep.errors import UserError
 # A claim from another host is given up when its heartbeat is this old; on the same host the process is asked.
 STALE_AFTER_SECONDS = 600.0
 
+# Where the processes of a job that `hydra/launcher=slurm` submitted find its id, such as 12_3 in an array.
+SLURM_JOB = "LMSWEEP_SLURM_JOB"
+
 
 class RunBusyError(UserError):
     """Another live process has this run."""
@@ -35,7 +38,13 @@ class Beats(Protocol):
 def owner() -> dict[str, Any]:
     """This process, as a claim names it."""
     pid = os.getpid()
-    return {"host": socket.gethostname(), "pid": pid, "pid_started": _process_start(pid)}
+    return {"host": socket.gethostname(), "pid": pid, "pid_started": _process_start(pid), **slurm_job()}
+
+
+def slurm_job() -> dict[str, Any]:
+    """The Slurm job that this process is part of, and how often it was requeued; {} outside of one."""
+    job = os.environ.get(SLURM_JOB)
+    return {"slurm": job, "restart": int(os.environ.get("SLURM_RESTART_COUNT", "0"))} if job else {}
 
 
 def is_alive(status: Mapping[str, Any], heartbeat: Path) -> bool:
@@ -43,6 +52,9 @@ def is_alive(status: Mapping[str, Any], heartbeat: Path) -> bool:
     if status["host"] == socket.gethostname():
         started = _process_start(status["pid"])
         return started is not None and abs(started - status["pid_started"]) < 2  # clocks get adjusted
+    here = slurm_job()
+    if here and here["slurm"] == status.get("slurm") and here["restart"] != status.get("restart"):
+        return False  # Slurm started this job again, so what it was before is gone, wherever that was
     return time.time() - heartbeat.stat().st_mtime < STALE_AFTER_SECONDS
 
 

@@ -20,4 +20,6 @@ def cost_key(config: RunConfig) -> str:
             node = node.get(parent, {})
         node.pop(last, None)
     identity["optimizer"] = config.optimizer.target
+    if config.trainer.processes > 1:  # part of no identity, and yet it takes another time
+        identity["processes"] = config.trainer.processes
     return run_id(identity)

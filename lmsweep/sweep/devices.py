@@ -4,15 +4,18 @@ import os
 from collections.abc import Sequence
 
 from lmsweep.errors import ConfigError
+from lmsweep.sweep.claims import SLURM_JOB
 
 Slot = dict[str, str]
 
 
-def slots(*, jobs: int | None, runs_per_gpu: int, gpus: Sequence[str], cores: int) -> list[Slot]:
-    """The environment of each of the processes that work at the same time.
+def slots(
+    *, jobs: int | None, runs_per_gpu: int, gpus: Sequence[str], cores: int, gpus_per_run: int = 1
+) -> list[Slot]:
+    """The environment of each of the runs that work at the same time.
 
-    With GPUs, a process sees one of them, and `runs_per_gpu` share each; without, there is one per core.
-    `jobs` limits or, without GPUs, sets the number.
+    With GPUs, a run sees `gpus_per_run` of them, and `runs_per_gpu` share each; without, there is one per
+    core. `jobs` limits or, without GPUs, sets the number.
     """
     for name, value in (("jobs", jobs), ("runs_per_gpu", runs_per_gpu)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -22,13 +25,22 @@ def slots(*, jobs: int | None, runs_per_gpu: int, gpus: Sequence[str], cores: in
             )
     if not gpus:
         return [{} for _ in range(jobs or cores)]
-    pinned = [{"CUDA_VISIBLE_DEVICES": gpu} for _ in range(runs_per_gpu) for gpu in gpus]
-    return pinned[:jobs]
+    if len(gpus) < gpus_per_run:
+        raise ConfigError(
+            f"trainer.devices={gpus_per_run} needs so many GPUs, and this machine has {len(gpus)} to use; "
+            "lower it, or use trainer.accelerator=cpu."
+        )
+    whole = len(gpus) - len(gpus) % gpus_per_run  # what is left over is too few for a run
+    groups = [",".join(gpus[first : first + gpus_per_run]) for first in range(0, whole, gpus_per_run)]
+    return [{"CUDA_VISIBLE_DEVICES": group} for _ in range(runs_per_gpu) for group in groups][:jobs]
 
 
 def cores_for(threads: int) -> int:
     """How many processes of so many threads the cores of this process can carry."""
-    return max(1, len(os.sched_getaffinity(0)) // threads)
+    cores = len(os.sched_getaffinity(0))
+    if SLURM_JOB in os.environ:  # not every cluster binds a task to the cores it was given
+        cores = min(cores, int(os.environ.get("SLURM_CPUS_PER_TASK", cores)))
+    return max(1, cores // threads)
 
 
 def visible_gpus() -> list[str]:

@@ -12,8 +12,10 @@ from lmsweep.files import unwritable
 from lmsweep.sweep.claims import ClaimLostError, beating
 from lmsweep.sweep.cost import cost_key
 from lmsweep.sweep.identity import run_id
+from lmsweep.sweep.ranks import LocalRanks, RankDiedError
 from lmsweep.sweep.standing import Request, standing
 from lmsweep.sweep.store import RunFolder, Store
+from lmsweep.sweep.task_ranks import first_task, follow, task_of
 from lmsweep.sweep.tasks import reason
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def execute(config: RunConfig, request: Request | None = None) -> tuple[RunFolde
             "force=true trains it again."
         )
 
+    task_of(config, name)  # raises when Slurm's tasks are not those that the run needs
     from lmsweep.training.run import prepare_run  # imports torch, which a finished run does not need
 
     job = prepare_run(config)  # before the claim: what does not fit together leaves nothing in the store
@@ -48,19 +51,30 @@ def execute(config: RunConfig, request: Request | None = None) -> tuple[RunFolde
 
 
 def train(config: RunConfig, prepare: "Callable[[], Job] | None" = None, *, force: bool = False) -> Results:
-    """Claim a run and train it; whatever goes wrong after the claim is recorded as its failure."""
+    """Claim a run and train it; whatever goes wrong after the claim is recorded as its failure.
+
+    As one of several tasks of a Slurm step, task 0 does so and the others help it.
+    """
     from lmsweep.training.run import prepare_run, run
 
     store = Store(config.outputs)
     name = run_id(config.identity_dict())
+    ready = prepare or partial(prepare_run, config)
+    task = task_of(config, name)
+    if task and task.rank > 0:
+        return follow(config, task, name, store.run(name).path, ready)
 
     def work(folders: list[RunFolder]) -> list[Results]:
-        job = prepare() if prepare else prepare_run(config)
-        results = run(job, name, folders[0].path, folders[0].check_claim)
+        company = LocalRanks(config, folders[0]) if config.trainer.processes > 1 else None
+        results = run(ready(), name, folders[0].path, folders[0].check_claim, first or company)
         return [{**results, "cost_key": cost_key(config)}]
 
     configs = {name: config.to_dict()}
-    return perform(store, configs, work, about={name: config.about()}, force=force)[name]
+    with first_task(config, task) as first:
+        results = perform(store, configs, work, about={name: config.about()}, force=force)[name]
+        if first:
+            first.end(results)
+    return results
 
 
 def perform(
@@ -84,7 +98,7 @@ def perform(
         with beating(claimed):
             results = work(claimed) if claimed else []
         lost = _end(partial(folder.finish, result) for folder, result in zip(claimed, results, strict=True))
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, RankDiedError):
         _end(folder.release for folder in claimed)
         raise
     except ClaimLostError:

@@ -73,6 +73,8 @@ def remove(
     for name in chosen:
         if rows[name]["state"] == "running":
             raise UserError(f"Run {name} is being trained by process {rows[name]['pid']}; stop that first.")
+        if rows[name]["state"] == "queued":
+            raise UserError(f"Run {name} waits for Slurm job {rows[name]['slurm']}; scancel that first.")
     evaluations = list(_evaluations_of(outputs, set(chosen)))
     if not dry_run:
         for kind, ids in (("evaluations", evaluations), ("runs", chosen)):

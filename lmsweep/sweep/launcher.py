@@ -17,10 +17,12 @@ from lmsweep.errors import UserError
 from lmsweep.sweep.compose import Composer
 from lmsweep.sweep.devices import Slot, cores_for, slots
 from lmsweep.sweep.estimate import describe
+from lmsweep.sweep.local import Outcome
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.pool import call_all
 from lmsweep.sweep.records import record_sweep
 from lmsweep.sweep.run_plan import places, run_plan
+from lmsweep.sweep.standing import Request
 from lmsweep.sweep.task import RunTask, split
 
 
@@ -57,17 +59,23 @@ class LocalLauncher(Launcher):
         asked = [split(composer.compose(overrides)) for overrides in job_overrides]
         plan, request = Plan.of([config for config, _ in asked]), asked[0][1]
         if request.dry_run:
-            print(describe(plan, request, self._places(plan)), flush=True)
+            print(self._describe(plan, request), flush=True)
             return [_returned(overrides, None) for overrides in job_overrides]
         choices = self.config.hydra.runtime.choices
         record_sweep(plan, choices.get("sweep"), choices.get("scale"))
-        outcome = run_plan(plan, request, self._places(plan) if plan.counts(request)["missing"] else [])
+        outcome = self._train(plan, request)
         if outcome.failures:
             raise SweepFailedError(
                 f"{len(outcome.failures)} of {len(plan.runs)} runs failed; the others are complete."
             )
         scores = {name: float(r["metrics"]["val_accuracy"]) for name, r in outcome.results.items()}
-        return [_returned(o, scores[name]) for o, name in zip(job_overrides, plan.jobs, strict=True)]
+        return [_returned(o, scores.get(name)) for o, name in zip(job_overrides, plan.jobs, strict=True)]
+
+    def _describe(self, plan: Plan, request: Request) -> str:
+        return describe(plan, request, self._places(plan))
+
+    def _train(self, plan: Plan, request: Request) -> Outcome:
+        return run_plan(plan, request, self._places(plan) if plan.counts(request)["missing"] else [])
 
     def _places(self, plan: Plan) -> list[Slot]:
         return places(plan, jobs=self.jobs, runs_per_gpu=self.runs_per_gpu)

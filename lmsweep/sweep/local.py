@@ -14,6 +14,7 @@ from lmsweep.sweep.execute import Results, train
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.pool import Ended, Pool
 from lmsweep.sweep.progress import Progress
+from lmsweep.sweep.ranks import RankDiedError
 from lmsweep.sweep.standing import Request, standing
 from lmsweep.sweep.tasks import LIVES, reason
 
@@ -98,7 +99,7 @@ class LocalSweep:
             self.progress.stopped(name)
         elif isinstance(error, RunBusyError | ClaimLostError):
             self._leave(name)
-        elif ended.died or isinstance(error, KeyboardInterrupt):
+        elif ended.died or isinstance(error, KeyboardInterrupt | RankDiedError):
             self._revive(name, ended.died or "SIGTERM")
         elif self.store.run(name).read_status().get("state") == "failed":
             self._settle(name)

@@ -11,8 +11,9 @@ from lmsweep.errors import UserError
 from lmsweep.sweep.records import read_sweeps
 from lmsweep.sweep.store import RunFolder, Store
 
-# `abandoned`: its process is gone without a word; the next sweep takes it over. `damaged`: delete its folder.
-STATES = ("done", "running", "failed", "pending", "abandoned", "damaged")
+# `queued`: pending, and a Slurm job is going to train it. `abandoned`: its process is gone without a word;
+# the next sweep takes it over. `damaged`: delete its folder.
+STATES = ("done", "running", "queued", "failed", "pending", "abandoned", "damaged")
 Row = dict[str, Any]
 
 
@@ -29,7 +30,11 @@ def _row(folder: RunFolder) -> Row:
         state = status.get("state", "pending")
         if state == "running" and not folder.is_running(status):
             state = "abandoned"
+        elif state == "pending" and "slurm" in status:
+            state = "queued"
         row = {"run": folder.id, "state": state, **status.get("about", {})}
+        if "slurm" in status:
+            row["slurm"] = status["slurm"]
         if state == "done":
             results = json.loads(folder.results.read_bytes())
             row |= {"seconds": results["seconds"], **results["metrics"]}

@@ -10,6 +10,7 @@ from types import ModuleType
 from hydra.core.plugins import Plugins
 
 from lmsweep.sweep.launcher import LocalLauncher
+from lmsweep.sweep.slurm_launcher import SlurmLauncher
 from lmsweep.sweep.sweeper import GridSweeper
 
 HOME = "hydra_plugins.lmsweep"
@@ -21,7 +22,7 @@ def register_plugins() -> None:
     parent = sys.modules.setdefault("hydra_plugins", ModuleType("hydra_plugins"))
     home = sys.modules.setdefault(HOME, ModuleType(HOME))
     parent.lmsweep = home  # type: ignore[attr-defined]
-    for plugin in (LocalLauncher, GridSweeper):
+    for plugin in (LocalLauncher, SlurmLauncher, GridSweeper):
         plugin.__module__ = HOME
         setattr(home, plugin.__name__, plugin)
         plugins.register(plugin)

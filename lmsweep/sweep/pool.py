@@ -99,6 +99,9 @@ def _fork(arguments: tuple[Any, ...], name: str) -> ForkServerProcess:
     """Start a worker; when the server was killed a moment ago, it takes a moment to be seen and replaced."""
     for pause in (0.1, 0.5, 2.0, None):
         process = _context.Process(target=_work, args=arguments, name=name)
+        # Slurm signals every process of a job before its time is up; what that means, the parent decides.
+        # A blocked signal is not lost for this process, and stays blocked for its children.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         try:
             process.start()
             break
@@ -106,6 +109,8 @@ def _fork(arguments: tuple[Any, ...], name: str) -> ForkServerProcess:
             if pause is None:
                 raise
             time.sleep(pause)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return process
 
 

@@ -77,9 +77,9 @@ class Progress:
         spent = sum(min(now - began, typical) for began in self.began.values())
         return (self.left * typical - spent) / self.workers
 
-    def started(self, name: str) -> None:
-        """A run began in a process of ours."""
-        self.began[name] = time.monotonic()
+    def started(self, name: str, seconds_ago: float = 0.0) -> None:
+        """A run began in a process or a job of ours."""
+        self.began[name] = time.monotonic() - seconds_ago
 
     def done(self, name: str, results: Mapping[str, Any]) -> None:
         """A run of ours ended well."""

@@ -19,8 +19,9 @@ def places(plan: Plan, *, jobs: int | None = None, runs_per_gpu: int = 1) -> lis
         gpus = call_all([{}], {"gpus": visible_gpus})[
             "gpus"
         ]  # in a worker, to keep torch out of this process
-    cores = cores_for(max(trainer.threads for trainer in trainers))
-    return slots(jobs=jobs, runs_per_gpu=runs_per_gpu, gpus=gpus, cores=cores)
+    cores = cores_for(max(trainer.threads * trainer.devices for trainer in trainers))
+    devices = max(trainer.devices for trainer in trainers)
+    return slots(jobs=jobs, runs_per_gpu=runs_per_gpu, gpus=gpus, cores=cores, gpus_per_run=devices)
 
 
 def run_plan(plan: Plan, request: Request, slots: Sequence[Slot]) -> Outcome:
@@ -29,7 +30,14 @@ def run_plan(plan: Plan, request: Request, slots: Sequence[Slot]) -> Outcome:
     pool = Pool(slots)
     with Progress(plan.about(), len(slots)) as progress:
         outcome = LocalSweep(plan, request, pool, progress).run()
-    counts = ", ".join(f"{n} {what}" for what, n in progress.counts.items() if n)
+    report(plan, outcome, progress, began)
+    return outcome
+
+
+def report(plan: Plan, outcome: Outcome, progress: Progress, began: float) -> None:
+    """Print a line about what happened since `began`, and a table of what failed."""
+    numbers = {**progress.counts, "on their way": progress.left}
+    counts = ", ".join(f"{n} {what}" for what, n in numbers.items() if n)
     repeats = len(plan.jobs) - len(plan.runs)
     jobs = f" ({len(plan.jobs)} jobs, {repeats} of them repeats)" if repeats else ""
     spent = duration(time.monotonic() - began)
@@ -39,4 +47,3 @@ def run_plan(plan: Plan, request: Request, slots: Sequence[Slot]) -> Outcome:
         print_failures(
             [(n, label(about[n]), why, plan.store.run(n).error) for n, why in outcome.failures.items()]
         )
-    return outcome

@@ -1,109 +1,16 @@
 """The store: one folder per run, written so that a crash at any moment leaves every file whole."""
 
-import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lmsweep.errors import UserError
-from lmsweep.files import locked, unwritable, write_atomically
-from lmsweep.sweep.claims import STALE_AFTER_SECONDS, ClaimLostError, RunBusyError, is_alive, owner
-
-
-class RunFolder:
-    """The files of one run."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.id = path.name
-        self.config = path / "config.yaml"
-        self.status = path / "status.json"
-        self.results = path / "results.json"
-        self.metrics = path / "metrics.jsonl"
-        self.checkpoint = path / "checkpoint.ckpt"
-        self.error = path / "error.txt"
-        self.log = path / "log.txt"
-        self.attempt: int | None = None  # which claim on the run is ours
-
-    def read_status(self) -> dict[str, Any]:
-        """The status, or {} when the run was never asked for."""
-        try:
-            status: dict[str, Any] = json.loads(self.status.read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"{self.status} is damaged ({error}); delete {self.path} to start again."
-            ) from None
-        return status
-
-    def read_results(self) -> dict[str, Any] | None:
-        """The results of a finished run, else None."""
-        if self.read_status().get("state") != "done":
-            return None
-        results: dict[str, Any] = json.loads(self.results.read_bytes())
-        return results
-
-    def is_running(self, status: Mapping[str, Any] | None = None) -> bool:
-        """Whether a live process has the run."""
-        status = self.read_status() if status is None else status
-        return status.get("state") == "running" and is_alive(status, self.status)
-
-    def beat(self) -> None:
-        """Tell other hosts that this run is alive: the heartbeat is the status file's time of change."""
-        self.check_claim()
-        os.utime(self.status)
-
-    def check_claim(self) -> dict[str, Any]:
-        """Return the status; ClaimLostError unless this process still has the run."""
-        status = self.read_status()
-        if (status.get("state"), status.get("attempt")) != ("running", self.attempt):
-            raise ClaimLostError(
-                f"{self.path} was taken over by process {status.get('pid')} on {status.get('host')} "
-                f"after {STALE_AFTER_SECONDS:.0f} s of silence; this process leaves it alone."
-            )
-        return status
-
-    def finish(self, results: Mapping[str, Any]) -> None:
-        """Record the results; only then does the run count as done."""
-        with self._ending("done"):
-            write_atomically(self.results, json.dumps(results, indent=2) + "\n")
-
-    def fail(self, reason: str, traceback: str, *, final: bool = False) -> None:
-        """Record why the run stopped; `final` when training it again would only repeat that."""
-        with self._ending("failed", reason=reason, final=final):
-            write_atomically(self.error, f"{reason}\n\n{traceback}")
-
-    def release(self) -> None:
-        """Give the run back, to be continued from its last checkpoint."""
-        with self._ending("pending"):
-            pass
-
-    @contextmanager
-    def _ending(self, state: str, **more: Any) -> Iterator[None]:
-        with locked(self.path.parent):
-            status = self.check_claim()
-            yield
-            self.write_status({**status, "state": state, "ended": time.time(), **more})
-
-    def write_status(self, status: Mapping[str, Any]) -> None:
-        """Replace the status; the caller holds the store's lock."""
-        write_atomically(self.status, json.dumps(status, indent=2) + "\n")
-
-    def write_config(self, config: Mapping[str, Any]) -> None:
-        """Freeze what the run is made from; the caller holds the store's lock."""
-        write_atomically(self.config, yaml.dump(dict(config), Dumper=_Dumper, sort_keys=False))
-
-    def forget_outcome(self) -> None:
-        """Delete what training left, so that it starts afresh; the caller holds the store's lock."""
-        for file in (self.results, self.checkpoint, self.metrics, self.error, self.log):
-            file.unlink(missing_ok=True)
+from lmsweep.files import locked, unwritable
+from lmsweep.sweep.claims import RunBusyError, owner, slurm_job
+from lmsweep.sweep.run_folder import RunFolder
 
 
 class Store:
@@ -126,24 +33,53 @@ class Store:
             return []
         return [self.run(name) for name in names if not name.startswith(".")]
 
-    def submit(self, run_id: str, config: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    def submit(
+        self, run_id: str, config: Mapping[str, Any], about: Mapping[str, Any], *, force: bool = False
+    ) -> None:
         """Freeze a run that is going to be trained: it is `pending` until a process claims it.
 
-        A run that a live process has, or that is done, is left as it is.
+        A run that a live process has is left as it is, and so is one that is done, except with `force`.
         """
         folder = self._folder(run_id)
         with locked(self.root):
             status = folder.read_status()
-            if status.get("state") == "done" or folder.is_running(status):
+            if (status.get("state") == "done" and not force) or folder.is_running(status):
                 return
             folder.write_config(config)
             pending = {
                 "state": "pending",
                 "attempt": status.get("attempt", 0),
                 "created": status.get("created", time.time()),
+                **slurm_job(),
                 "about": dict(about),
             }
             folder.write_status(pending)
+            if force:
+                folder.forget_outcome()
+
+    def assign(self, run_id: str, job: str) -> None:
+        """Record the Slurm job that is going to train a run, unless it has begun or another one has it."""
+        folder = self.run(run_id)
+        with locked(self.root):
+            status = folder.read_status()
+            if status.get("state") == "pending":
+                folder.write_status({**status, "slurm": job})
+
+    def lose(self, run_id: str, seen: Mapping[str, Any], reason: str | None) -> bool:
+        """End what `seen` says of a run whose Slurm job is over (failed), or queued again (no `reason`).
+
+        False, and nothing happens, when the run has gone on since it was seen.
+        """
+        folder = self.run(run_id)
+        with locked(self.root):
+            status = folder.read_status()
+            if any(status.get(key) != seen.get(key) for key in ("state", "attempt", "slurm")):
+                return False
+            end = {"state": "failed", "reason": reason, "final": False} if reason else {"state": "pending"}
+            folder.write_status({**status, **end, "ended": time.time()})
+            if reason:
+                folder.write_error(reason, f"See {folder.log} for what it printed.\n")
+        return True
 
     def claim(
         self,
@@ -216,7 +152,3 @@ class Store:
                 "name another folder with outputs=... or LMSWEEP_OUTPUTS."
             ) from None
         return folder
-
-
-# libyaml writes a configuration ten times faster than Python does, which counts for thousands of runs.
-_Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -13,9 +13,10 @@ from lmsweep.explain import invalid_value
 from lmsweep.sweep.claims import RunBusyError
 from lmsweep.sweep.execute import execute
 from lmsweep.sweep.standing import Request
+from lmsweep.sweep.task_ranks import task_of
 
-# Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.
 BUSY_SECONDS = 0.5
+# Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.
 OF_THE_SWEEP = ("figure", "grid")
 
 
@@ -60,6 +61,9 @@ def run_one(plain: Mapping[str, Any], *, wait: bool = False) -> float | None:
             if not wait:
                 raise
             time.sleep(BUSY_SECONDS)  # another job of the sweep, or another sweep, is at it
+    task = task_of(config, folder.id)
+    if task is not None and task.rank > 0:
+        return None  # task 0 speaks
     metrics = results["metrics"]
     print(
         f"{folder.path}  validation {metrics['val_accuracy']:.2%}  test {metrics['test_accuracy']:.2%}",

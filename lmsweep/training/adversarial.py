@@ -23,6 +23,7 @@ from lmsweep.attacks.projected_gradient import pgd
 from lmsweep.attacks.trajectory import project
 from lmsweep.margin.attributes import replaced
 from lmsweep.seeds import derive_seed
+from lmsweep.share import ALL, Share
 
 
 def truncated_normal(count: int, largest: float, generator: torch.Generator) -> Tensor:
@@ -50,13 +51,16 @@ def adversarial_batch(
     loss: AttackLoss = "xent",
     alpha: float = 0.01,
     steps: int = 40,
+    share: Share = ALL,
 ) -> Tensor:
     """Return `x` with its first `fraction` replaced by adversarial examples made on `model`.
 
     Batches are shuffled, so the first samples are random ones. The network runs in evaluation mode: its
-    dropout draws nothing and batch norm keeps its statistics. Random numbers depend on `seed` alone.
+    dropout draws nothing and batch norm keeps its statistics. Random numbers depend on `seed` alone. When
+    `x` is a `share` of the batch, what happens to its samples is what happens to them in the whole.
     """
-    count = round(fraction * len(x))
+    total = round(fraction * share.whole(len(x)))
+    count = share.first(total)
     if count == 0:
         return x
     part, labels = x[:count], y[:count]
@@ -66,13 +70,21 @@ def adversarial_batch(
                 labels = model(part).argmax(1)
         if kind == "pgd":
             changed = pgd(
-                model, part, labels, epsilon=epsilon, alpha=alpha, steps=steps, seed=seed, loss=loss
+                model,
+                part,
+                labels,
+                epsilon=epsilon,
+                alpha=alpha,
+                steps=steps,
+                seed=seed,
+                loss=loss,
+                share=share,
             )
         else:
             size: float | Tensor = epsilon
             if random_epsilon:
                 generator = torch.Generator().manual_seed(derive_seed(seed, "epsilon"))
-                size = per_sample(truncated_normal(count, epsilon, generator).to(x), x)
+                size = per_sample(share.of(truncated_normal(total, epsilon, generator)).to(x), x)
             direction = fgsm_direction(model, part, labels, loss=loss, targeted=False)
             changed = project(part + size * direction.sign, part, size, clip_pixels=True)
     return torch.cat([changed, x[count:]])
@@ -105,7 +117,8 @@ class AdversarialTraining(pl.Callback):
                 return batch
             x, y, *rest = batch
             seed = derive_seed(self.seed, f"adversarial/{trainer.global_step}")
-            return adversarial_batch(network, x, y, seed=seed, **self.options), y, *rest
+            share = Share(trainer.global_rank, trainer.world_size)
+            return adversarial_batch(network, x, y, seed=seed, share=share, **self.options), y, *rest
 
         self._wrapped.enter_context(replaced(pl_module, "on_after_batch_transfer", on_after_batch_transfer))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
@@ -70,15 +71,23 @@ class RunCheckpoint(pl.Callback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Dropout draws from torch's generators, so their state belongs to the run."""
+        """Dropout draws from torch's generators, so their state belongs to the run: that of every process."""
         checkpoint["seconds"] = self.seconds()
-        checkpoint["rng_state"] = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
+        mine = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
+        states: list[Any] = [mine] * trainer.world_size
+        if trainer.world_size > 1:
+            dist.all_gather_object(states, mine)
+        checkpoint["rng_state"] = states[0]
+        if len(states) > 1:
+            checkpoint["rng_states_of_others"] = states[1:]
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Keep the generator's state until everything that draws before training has drawn."""
-        self._rng_state = checkpoint["rng_state"]
+        states = [checkpoint["rng_state"], *checkpoint.get("rng_states_of_others", ())]
+        # A run that goes on with more processes than it had: the new ones draw from their own seeds.
+        self._rng_state = states[trainer.global_rank] if trainer.global_rank < len(states) else None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Go on drawing where the interrupted run stopped."""

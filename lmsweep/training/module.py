@@ -33,9 +33,13 @@ class Classifier(pl.LightningModule):
         self.optimizer_factory = optimizer
         self.lr_decay = lr_decay
         self.lr_decay_every = lr_decay_every
+        self.channels_last = False  # the memory format of images
+        self.compiled = False  # whether layers were handed to torch.compile
 
     def forward(self, x: Tensor) -> Any:
         """Logits of a batch of images, or in training (logits, logits of an auxiliary head)."""
+        if self.channels_last and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
         return self.network(x)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -57,7 +61,8 @@ class Classifier(pl.LightningModule):
             "val_accuracy": (logits.argmax(1) == y).float().mean(),
             "val_loss": F.cross_entropy(logits, y),
         }
-        self.log_dict(values, batch_size=len(y), sync_dist=True)
+        # Lightning averages the sizes over processes and drops what is behind the point: so none has any.
+        self.log_dict(values, batch_size=len(y) * self.trainer.world_size, sync_dist=True)
 
     def configure_optimizers(self) -> Any:
         """The optimiser, with a learning rate that drops by a factor every so many steps."""

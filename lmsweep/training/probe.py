@@ -12,7 +12,8 @@ import torch
 from lmsweep.config import NO_TELEMETRY, RunConfig
 from lmsweep.data import Split
 from lmsweep.training.build import build_telemetry
-from lmsweep.training.run import Job, evaluate, prepare_run, run
+from lmsweep.training.evaluate import evaluate
+from lmsweep.training.run import Job, prepare_run, run
 
 # Steps are added to the probe as long as it stays about this short.
 BUDGET_SECONDS = 3.0

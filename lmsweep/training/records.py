@@ -82,7 +82,7 @@ class LossRecord(pl.Callback):
         last = step == trainer.max_steps
         if not last and step % CHECK_EVERY and step % self.every:
             return
-        loss = float(outputs["loss"])
+        loss = float(trainer.strategy.reduce(outputs["loss"], reduce_op="mean"))  # over all processes
         if not math.isfinite(loss):
             raise DivergedError(f"the loss was {loss} at step {step}: training diverged")
         values = {"train_loss": loss, "learning_rate": trainer.optimizers[0].param_groups[0]["lr"]}

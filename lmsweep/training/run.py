@@ -1,9 +1,7 @@
 """`run(config, folder)`: train one network, choose its weights on validation data, evaluate them."""
 
-import logging
-import math
+import os
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,28 +9,24 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-import torch.nn.functional as F
 
 from lmsweep.config import RunConfig
-from lmsweep.data import Dataset, EvaluationBatches, Split, TrainingBatches
+from lmsweep.data import Dataset
 from lmsweep.errors import ConfigError
+from lmsweep.margin import MarginLoss
 from lmsweep.provenance import provenance
-from lmsweep.seeds import derive_seed
-from lmsweep.tracking import trackers
 from lmsweep.training.build import (
-    build_adversarial,
     build_data,
     build_margin,
     build_module,
     build_telemetry,
 )
 from lmsweep.training.checkpoint import FINISHED, RunCheckpoint, load_checkpoint, save_finished
+from lmsweep.training.evaluate import evaluate
+from lmsweep.training.fit import fit
 from lmsweep.training.module import Classifier
-from lmsweep.training.records import JsonLinesLogger, LossRecord, RichProgress
-
-# Inputs in a batch of evaluation. On CPUs the memory of larger activations comes fresh from the kernel for
-# every batch, which took longer than the arithmetic; a thousand images of ImageNet's size would fill a GPU.
-EVALUATION_VALUES = 200_000
+from lmsweep.training.speed import check_speed, speed_up
+from lmsweep.training.world import Company, NoCompany, World
 
 
 @dataclass
@@ -42,7 +36,7 @@ class Job:
     config: RunConfig
     data: Dataset
     module: Classifier
-    margin: pl.Callback | None
+    margin: MarginLoss | None
     telemetry: pl.Callback | None
 
 
@@ -50,18 +44,32 @@ def prepare_run(config: RunConfig) -> Job:
     """Build everything a run needs, without side effects; ConfigError says what does not fit."""
     if config.trainer.accelerator == "gpu" and not torch.cuda.is_available():
         raise ConfigError("trainer.accelerator=gpu needs a GPU that torch can use; use auto or cpu.")
+    gpus = torch.cuda.device_count() if config.trainer.accelerator != "cpu" else 0
+    bound = gpus == 1 and int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1  # each task sees its own one
+    if 0 < gpus < config.trainer.devices and not bound:
+        raise ConfigError(
+            f"trainer.devices={config.trainer.devices} needs so many GPUs, and torch sees {gpus}; "
+            "lower it, or use trainer.accelerator=cpu."
+        )
+    check_speed(config)
     torch.set_num_threads(config.trainer.threads)
     data = build_data(config)
     module = build_module(config, data)
+    speed_up(module, config)
     return Job(config, data, module, build_margin(config, module), build_telemetry(config, module, data))
 
 
 def run(
-    job: Job, run_id: str, folder: Path, check_claim: Callable[[], object] = lambda: None
+    job: Job,
+    run_id: str,
+    folder: Path,
+    check_claim: Callable[[], object] = lambda: None,
+    company: Company | None = None,
 ) -> dict[str, Any]:
     """Train (or go on training) in `folder` and return the results.
 
     `check_claim` is called before a checkpoint is replaced, and raises when another process has the run.
+    `company` brings the other processes that share the training; this one is rank 0.
     """
     started = time.monotonic()
     checkpoint_path = folder / "checkpoint.ckpt"
@@ -79,7 +87,8 @@ def run(
         job.module.load_state_dict(checkpoint["state_dict"])
     else:
         keeper = RunCheckpoint(checkpoint_path, len(job.data.val), check_claim, seconds)
-        chosen = _train(job, run_id, folder, checkpoint, keeper)
+        with (company or NoCompany()).joined() as world:
+            chosen = fit(job, run_id, folder, checkpoint, keeper, world)
         train_seconds = seconds()
         check_claim()
         save_finished(checkpoint_path, job.module, chosen, train_seconds)
@@ -100,97 +109,7 @@ def run(
     }
 
 
-def _train(
-    job: Job,
-    run_id: str,
-    folder: Path,
-    checkpoint: dict[str, Any] | None,
-    keeper: RunCheckpoint,
-) -> dict[str, Any]:
-    config, data, module = job.config, job.data, job.module
-    step = checkpoint["global_step"] if checkpoint else 0
-    log_every = config.trainer.log_every
-    adversarial = build_adversarial(config)
-    callbacks = [
-        *([job.margin] if job.margin else []),
-        *([adversarial] if adversarial else []),
-        LossRecord(log_every),
-        *([job.telemetry] if job.telemetry else []),
-        RichProgress(f"{config.method_name()} on {config.data.name}"),
-        keeper,
-    ]
-    _quiet_lightning()
-    trainer = pl.Trainer(
-        accelerator=config.trainer.accelerator,
-        devices=1,
-        precision=config.trainer.precision,
-        max_steps=config.trainer.max_steps,
-        max_epochs=-1,
-        val_check_interval=config.trainer.val_every,
-        check_val_every_n_epoch=None,
-        gradient_clip_val=config.trainer.gradient_clip,
-        log_every_n_steps=log_every,
-        logger=[
-            JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step),
-            *trackers(config, run_id, folder),
-        ],
-        callbacks=callbacks,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        default_root_dir=folder,
-    )
-    device = trainer.strategy.root_device
-    train, val = data.train.to(device), data.val.to(device)
-    stream = TrainingBatches(
-        train, config.trainer.batch_size, seed=config.seed, start=step, augment=data.augment
-    )
-    validation = EvaluationBatches(val, evaluation_batch(val))
-    torch.manual_seed(derive_seed(config.seed, "training"))
-    try:
-        trainer.fit(
-            module,
-            train_dataloaders=stream,
-            val_dataloaders=validation,
-            ckpt_path=folder / "checkpoint.ckpt" if checkpoint else None,
-            weights_only=True,
-        )
-    except SystemExit as stop:
-        # Lightning turns Ctrl-C into exit(1), which would look like a failure.
-        if trainer.interrupted:
-            raise KeyboardInterrupt from stop
-        raise
-    if keeper.seen_step != trainer.global_step:  # the last steps may lie after the last validation
-        trainer.validate(module, validation, verbose=False)
-    if config.trainer.selection == "best":
-        module.load_state_dict(keeper.best_weights)
-        return {"selected_step": keeper.best_step, "steps": trainer.global_step}
-    return {"selected_step": trainer.global_step, "steps": trainer.global_step}
-
-
-def evaluation_batch(split: Split) -> int:
-    """How many samples to evaluate at once."""
-    return max(64, min(1000, EVALUATION_VALUES // math.prod(split.input_shape)))
-
-
-@torch.inference_mode()
-def evaluate(module: torch.nn.Module, split: Split) -> dict[str, float]:
-    """Accuracy and mean cross-entropy of a split, in evaluation mode; leaves the module's mode as it was."""
-    training = module.training
-    module.eval()
-    correct, loss = 0, 0.0
-    weights = next(module.parameters())
-    device = weights.device
-    for x, y in EvaluationBatches(split.to(device), evaluation_batch(split)):
-        logits = module(x.to(weights.dtype))
-        correct += int((logits.argmax(1) == y).sum())
-        loss += float(F.cross_entropy(logits.double(), y, reduction="sum"))
-    module.train(training)
-    return {"accuracy": correct / len(split), "loss": loss / len(split)}
-
-
-def _quiet_lightning() -> None:
-    # Its start-up notices repeat for every run of a sweep; warnings about workers do not fit data in memory.
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
+def take_part(job: Job, run_id: str, folder: Path, world: World) -> None:
+    """What all ranks but 0 do of a run: their share of the training. They only read what is in `folder`."""
+    path = folder / "checkpoint.ckpt"
+    fit(job, run_id, folder, load_checkpoint(path), RunCheckpoint(path, len(job.data.val)), world)

@@ -1,7 +1,7 @@
 """The mean distance to the boundary while a network trains (the paper's figures 12 to 14), for any method."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytorch_lightning as pl
@@ -48,9 +48,11 @@ def _nearest(module: nn.Module, x: Tensor, y: Tensor, layers: Sequence[str], nor
 def _evaluating(module: nn.Module) -> Iterator[None]:
     modes = [(part, part.training) for part in module.modules()]
     device = next(module.parameters()).device
+    # What is compiled cannot be differentiated in batches, and would be compiled again for this.
+    eager = torch.compiler.set_stance("force_eager") if getattr(module, "compiled", False) else nullcontext()
     try:
         module.eval()
-        with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
+        with eager, torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
             yield
     finally:
         for part, mode in modes:
@@ -97,6 +99,8 @@ class DistanceTelemetry(pl.Callback):
             self._record(trainer, pl_module)
 
     def _record(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return  # the others wait with their next gradient
         values = self.measure(module)
         for logger in trainer.loggers:  # a line of its own: Lightning drops what is logged off its interval
             logger.log_metrics(values, trainer.global_step - 1)  # loggers count steps from 0

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmsweep.data import Augmentation, EvaluationBatches, Split, TrainingBatches
+from lmsweep.share import Share
 
 
 def numbered(size: int) -> Split:
@@ -80,3 +81,30 @@ def test_bytes_become_pixels_and_stay_bytes_in_memory():
     assert split.x.dtype == torch.uint8
     x_again, _ = next(iter(TrainingBatches(split, 1, seed=0)))
     assert torch.equal(x_again, x)
+
+
+def test_shares_of_a_batch_are_the_batch():
+    """With all that is drawn per batch, and from the middle of the stream on."""
+    split = Split(torch.rand(50, 3, 6, 6), torch.arange(50))
+    augment = Augmentation(pad=1, flip=True, brightness=0.2, hue=0.1)
+    options = {"seed": 3, "start": 5, "augment": augment}
+    whole = TrainingBatches(split, 12, **options)
+    shares = [TrainingBatches(split, 12, **options, share=Share(rank, 3)) for rank in range(3)]
+    for (x, y), *parts, _ in zip(whole, *shares, range(9)):  # noqa: B905 - the streams have no end
+        for rank, (part, labels) in enumerate(parts):
+            assert torch.equal(labels, y[rank::3])
+            assert torch.equal(part, x[rank::3])
+    with pytest.raises(ValueError, match="a batch of 10 cannot be shared evenly by 3 processes"):
+        TrainingBatches(split, 10, seed=0, share=Share(0, 3))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 10, 23])
+@pytest.mark.parametrize("size", [2, 4, 100])
+def test_processes_evaluate_every_sample_once_in_equally_many_batches(count, size):
+    split = Split(torch.rand(count, 1), torch.arange(count))
+    batches = [EvaluationBatches(split, size, Share(rank, 3)) for rank in range(3)]
+    seen = [[y.tolist() for _, y in part] for part in batches]
+    assert len({len(part) for part in seen}) == len({len(part) for part in batches}) == 1
+    assert all(0 < len(labels) <= size + 1 for part in seen for labels in part)
+    flat = [label for part in seen for labels in part for label in labels]
+    assert sorted(flat) == sorted(list(range(count)) * (3 if count < 3 else 1))

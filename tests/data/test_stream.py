@@ -13,6 +13,7 @@ from lmsweep.data import EvaluationBatches, TrainingBatches, prepare
 from lmsweep.data.dataset import Source
 from lmsweep.data.stream import Cropping, StreamedSplit
 from lmsweep.errors import UserError
+from lmsweep.share import Share
 from tests.data.pictures import write_image
 
 
@@ -106,3 +107,12 @@ def test_a_file_that_cannot_be_read_stops_with_its_name(files, tmp_path, workers
         list(EvaluationBatches(split([*files[:2], str(bad)], workers), 2))
     assert str(bad) in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_shares_of_a_batch_are_cropped_like_the_batch(files):
+    whole = next(iter(TrainingBatches(split(files), 6, seed=1, start=2)))
+    for rank in range(2):
+        share = Share(rank, 2)
+        part = next(iter(TrainingBatches(split(files), 6, seed=1, start=2, share=share)))
+        assert torch.equal(part[0], share.of(whole[0]))
+        assert torch.equal(part[1], share.of(whole[1]))

@@ -28,6 +28,16 @@ def test_every_process_sees_one_gpu_and_neighbours_come_last():
     ]
 
 
+def test_a_run_over_several_devices_sees_as_many_gpus():
+    four = ["0", "1", "2", "3"]
+    seen = [slot["CUDA_VISIBLE_DEVICES"] for slot in places(gpus=four, gpus_per_run=2, runs_per_gpu=2)]
+    assert seen == ["0,1", "2,3", "0,1", "2,3"]
+    assert places(gpus=four, gpus_per_run=3) == [{"CUDA_VISIBLE_DEVICES": "0,1,2"}]
+    assert places(gpus=[], gpus_per_run=3, cores=2) == [{}] * 2
+    with pytest.raises(ConfigError, match=r"trainer\.devices=8 needs so many GPUs.* has 4"):
+        places(gpus=four, gpus_per_run=8)
+
+
 @pytest.mark.parametrize("key", ["jobs", "runs_per_gpu"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, "two", True])
 def test_bad_numbers_are_refused(key, value):

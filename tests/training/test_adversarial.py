@@ -19,6 +19,7 @@ from lmsweep.cli import config_folder
 from lmsweep.config import RunConfig
 from lmsweep.data import EvaluationBatches, Split
 from lmsweep.margin import MarginLoss
+from lmsweep.share import Share
 from lmsweep.sweep.task import split
 from lmsweep.training.adversarial import AdversarialTraining, adversarial_batch, truncated_normal
 from lmsweep.training.run import prepare_run, run
@@ -182,3 +183,14 @@ def test_pgd_training_makes_a_network_robust(tmp_path):
         accuracy[name] = attack_curve(work.module.network, test, IFGSM((0.0, 0.1), 0.01)).accuracy
     assert accuracy["hard"][0] > 0.85
     assert accuracy["hard"][1] > accuracy["plain"][1] + 0.15
+
+
+@pytest.mark.parametrize("kind", ["fgsm", "pgd"])
+def test_what_happens_to_a_share_is_what_happens_to_the_whole_batch(job, batch, kind):
+    net, (x, y) = job.module.network, batch
+    options = {"kind": kind, "epsilon": 0.2, "fraction": 0.45, "random_epsilon": True, "steps": 3, "seed": 1}
+    whole = adversarial_batch(net, x, y, **options)
+    for rank in range(4):
+        share = Share(rank, 4)
+        part = adversarial_batch(net, share.of(x), share.of(y), share=share, **options)
+        torch.testing.assert_close(part, share.of(whole))

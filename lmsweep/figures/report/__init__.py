@@ -5,7 +5,7 @@ from pathlib import Path
 from lmsweep.errors import UserError
 from lmsweep.figures.report.page import render
 from lmsweep.figures.report.records import read_records
-from lmsweep.sweep.store import write_atomically
+from lmsweep.files import write_atomically
 
 __all__ = ["write_report"]
 

@@ -1,0 +1,82 @@
+"""What Slurm knows of its jobs, and what follows from that for the runs they were to train."""
+
+import subprocess
+from collections.abc import Iterable
+from typing import Any
+
+from lmsweep.errors import UserError
+from lmsweep.sweep.store import Store
+
+ASK_SECONDS = 60.0
+
+# States of jobs that will not come back. Slurm forgets a job a few minutes after its end (MinJobAge).
+OVER = {
+    *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL"),
+    *("DEADLINE", "PREEMPTED", "REVOKED"),
+}
+QUEUED = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
+
+_REASONS = {
+    "CANCELLED": "cancelled: Slurm job {job} was stopped with scancel",
+    "TIMEOUT": "Slurm job {job} reached its time limit; raise hydra.launcher.time",
+    "OUT_OF_MEMORY": "Slurm job {job} ran out of memory; raise hydra.launcher.memory",
+    "PREEMPTED": "Slurm job {job} was preempted, and the cluster did not requeue it",
+    "NODE_FAIL": "the node of Slurm job {job} failed, and the cluster did not requeue it",
+    None: "cancelled or lost: Slurm does not know job {job} any more, and it left no result",
+}
+_OTHERWISE = "Slurm job {job} ended ({state}) before the run did"
+
+
+def ask_slurm(jobs: Iterable[str]) -> dict[str, str] | None:
+    """The state of each of `jobs` (such as 12_3) that Slurm still knows; None when it cannot be asked."""
+    arrays = sorted({job.split("_")[0] for job in jobs})
+    if not arrays:
+        return {}
+    command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", "--jobs"]
+    try:
+        answer = subprocess.run(  # noqa: S603 - ids of jobs, no shell
+            [*command, ",".join(arrays)], capture_output=True, text=True, timeout=ASK_SECONDS
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    if answer.returncode and "Invalid job id" not in answer.stderr:
+        return None
+    lines = [line.split() for line in answer.stdout.splitlines()]
+    return {words[0]: words[1] for words in lines if len(words) == 2}
+
+
+def settle_jobs(store: Store, names: Iterable[str] | None = None) -> set[str]:
+    """Bring runs whose job is over, or queued again, up to date; return those that a job has still.
+
+    Without `names`, every run of the store. Where Slurm cannot be asked, nothing is changed and its jobs
+    are taken to go on.
+    """
+    seen = _waiting(store, names)
+    states = ask_slurm(status["slurm"] for status in seen.values())
+    if states is None:
+        return set(seen)
+    alive = set()
+    for name, status in seen.items():
+        job = status["slurm"]
+        state = states.get(job)
+        if state is None or state in OVER:
+            store.lose(name, status, _REASONS.get(state, _OTHERWISE).format(job=job, state=state))
+            continue
+        if state in QUEUED and status["state"] == "running":
+            store.lose(name, status, None)  # its process is gone without a word, and a new one will come
+        alive.add(name)
+    return alive
+
+
+def _waiting(store: Store, names: Iterable[str] | None) -> dict[str, dict[str, Any]]:
+    """The status of every run that a Slurm job is to end."""
+    folders = store.folders() if names is None else [store.run(name) for name in names]
+    found = {}
+    for folder in folders:
+        try:
+            status = folder.read_status()
+        except UserError:
+            continue  # damaged, which `status` tells
+        if status.get("slurm") and status.get("state") in ("pending", "running"):
+            found[folder.id] = status
+    return found

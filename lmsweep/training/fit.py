@@ -1,0 +1,142 @@
+"""The training itself: Lightning, fed and watched, in this process and those that share the run."""
+
+import logging
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from pytorch_lightning.loggers.logger import DummyLogger, Logger
+
+from lmsweep.config import RunConfig
+from lmsweep.data import EvaluationBatches, TrainingBatches
+from lmsweep.seeds import derive_seed
+from lmsweep.tracking import trackers
+from lmsweep.training.build import build_adversarial
+from lmsweep.training.checkpoint import RunCheckpoint
+from lmsweep.training.evaluate import evaluation_batch
+from lmsweep.training.records import JsonLinesLogger, LossRecord, RichProgress
+from lmsweep.training.sync_batch_norm import sync_batch_norm
+from lmsweep.training.world import ALONE, Environment, World
+
+if TYPE_CHECKING:
+    from lmsweep.training.run import Job
+
+
+def fit(
+    job: "Job",
+    run_id: str,
+    folder: Path,
+    checkpoint: dict[str, Any] | None,
+    keeper: RunCheckpoint,
+    world: World = ALONE,
+) -> dict[str, Any]:
+    """Train from `checkpoint` or from the start; the module then has the chosen weights."""
+    config, data, module = job.config, job.data, job.module
+    step = checkpoint["global_step"] if checkpoint else 0
+    log_every = config.trainer.log_every
+    adversarial = build_adversarial(config)
+    callbacks = [
+        *([job.margin] if job.margin else []),
+        *([adversarial] if adversarial else []),
+        LossRecord(log_every),
+        *([job.telemetry] if job.telemetry else []),
+        RichProgress(f"{config.method_name()} on {config.data.name}"),
+        keeper,
+    ]
+    _quiet_lightning()
+    trainer = pl.Trainer(
+        accelerator=config.trainer.accelerator,
+        devices=world.device(config.trainer.accelerator),
+        strategy=world.strategy(),
+        plugins=[Environment(world)],
+        use_distributed_sampler=False,
+        precision=config.trainer.precision,
+        max_steps=config.trainer.max_steps,
+        max_epochs=-1,
+        val_check_interval=config.trainer.val_every,
+        check_val_every_n_epoch=None,
+        gradient_clip_val=config.trainer.gradient_clip,
+        log_every_n_steps=log_every,
+        logger=_loggers(config, run_id, folder, step) if world.rank == 0 else [DummyLogger()],
+        callbacks=callbacks,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        default_root_dir=folder,
+    )
+    # Signals are for those who started this process: Lightning would talk to other ranks out of turn.
+    trainer._signal_connector.register_signal_handlers = _nothing  # type: ignore[method-assign]
+    device = trainer.strategy.root_device
+    train, val = data.train.to(device), data.val.to(device)
+    stream = TrainingBatches(
+        train,
+        config.trainer.batch_size,
+        seed=config.seed,
+        start=step,
+        augment=data.augment,
+        share=world.share,
+    )
+    validation = EvaluationBatches(val, evaluation_batch(val), world.share)
+    torch.manual_seed(derive_seed(config.seed, f"training/{world.rank}/{step}" if world.rank else "training"))
+    try:
+        with _shared(job, world, step):
+            trainer.fit(
+                module,
+                train_dataloaders=stream,
+                val_dataloaders=validation,
+                ckpt_path=folder / "checkpoint.ckpt" if checkpoint else None,
+                weights_only=True,
+            )
+    except SystemExit as stop:
+        # Lightning turns Ctrl-C into exit(1), which would look like a failure.
+        if trainer.interrupted:
+            raise KeyboardInterrupt from stop
+        raise
+    if keeper.seen_step != trainer.global_step:  # the last steps may lie after the last validation
+        trainer.validate(module, validation, verbose=False)
+    if config.trainer.selection == "best":
+        module.load_state_dict(keeper.best_weights)
+        return {"selected_step": keeper.best_step, "steps": trainer.global_step}
+    return {"selected_step": trainer.global_step, "steps": trainer.global_step}
+
+
+def _loggers(config: RunConfig, run_id: str, folder: Path, step: int) -> list[Logger]:
+    lines = JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step)
+    return [lines, *trackers(config, run_id, folder)]
+
+
+def _shared(job: "Job", world: World, step: int) -> AbstractContextManager[None]:
+    """What training in several processes needs to give what one process gives."""
+    if job.margin and job.module.compiled:
+        job.margin.batched = False
+    if world.size == 1:
+        return nullcontext()
+    steps: list[Any] = [None] * world.size
+    dist.all_gather_object(steps, step)
+    if len(set(steps)) > 1:
+        raise RuntimeError(
+            f"the processes of the run found checkpoints of steps {', '.join(map(str, steps))}: "
+            "all of them must see the same outputs folder"
+        )
+    per_sample = False
+    if job.margin:
+        job.margin.batched = False
+        # The synchronised batch norm does itself what the callback would do to the plain one.
+        per_sample, job.margin.batch_norm = job.margin.batch_norm == "per_sample", "batch"
+    return sync_batch_norm(job.module, per_sample=per_sample, compiled=job.module.compiled)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _quiet_lightning() -> None:
+    # Its start-up notices repeat for every run of a sweep; warnings about workers do not fit data in memory.
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    for module in ("pytorch_lightning", "lightning_fabric"):
+        warnings.filterwarnings("ignore", module=module)

@@ -1,0 +1,127 @@
+"""Batch normalisation over the whole batch when several processes share it.
+
+In one process train-mode batch norm normalises by all samples of the batch; in DDP every process has only its
+share. torch's SyncBatchNorm needs GPUs, cannot be differentiated twice (`margin.exact`) and is refused by
+`batch_norm=per_sample`. Here modules stay what they are, so that checkpoints know nothing of processes, and
+only their forward passes are replaced while a network trains. Every process has a share of the same size.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from lmsweep.margin.attributes import replaced
+from lmsweep.margin.batch_norm import in_sweep
+
+
+def _columns(values: Tensor, like: Tensor) -> Tensor:
+    return values.view(1, -1, *[1] * (like.ndim - 2))
+
+
+def _others(x: Tensor) -> list[int]:
+    return [d for d in range(x.ndim) if d != 1]
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over all processes; so is its gradient, because every process's loss depends on it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ARG004 - torch's
+        x = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004
+        total: Tensor = _Sum.apply(gradients[0])
+        return total
+
+
+def _mean(x: Tensor) -> Tensor:
+    total: Tensor = _Sum.apply(x)
+    return total / dist.get_world_size()
+
+
+def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance per channel over all processes; differentiable, any number of times."""
+    share = x.mean(_others(x))
+    mean = _mean(share)
+    # The variance of the shares' own plus that of their means: no large numbers are subtracted.
+    spread = x.var(_others(x), correction=0) + (share - mean).square()
+    return mean, _mean(spread)
+
+
+class _SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, per_sample: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        precise = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        mean, variance = _statistics(precise)
+        inverse_std = (variance + eps).rsqrt()
+        ctx.save_for_backward(x, weight, mean, inverse_std)
+        ctx.eps, ctx.per_sample = eps, per_sample
+        ctx.mark_non_differentiable(mean, variance)
+        slope = inverse_std if weight is None else inverse_std * weight
+        offset = -mean * slope if bias is None else bias - mean * slope
+        return (precise * _columns(slope, x) + _columns(offset, x)).to(x.dtype), mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        gradient = gradients[0]
+        x, weight, mean, inverse_std = ctx.saved_tensors
+        kind = gradient.dtype
+        if kind in (torch.float16, torch.bfloat16):
+            gradient, x = gradient.float(), x.float()
+        if torch.is_grad_enabled():  # exact mode differentiates what follows, so it must start from x
+            mean, variance = _statistics(x)
+            inverse_std = (variance + ctx.eps).rsqrt()
+        slope = inverse_std if weight is None else inverse_std * weight
+        if ctx.per_sample and in_sweep():
+            return (gradient * _columns(slope, x)).to(kind), None, None, None, None
+        normalised = (x - _columns(mean, x)) * _columns(inverse_std, x)
+        total, along = gradient.sum(_others(x)), (gradient * normalised).sum(_others(x))
+        both = _mean(torch.stack([total, along])) / (x.numel() // x.shape[1])
+        change = gradient - _columns(both[0], x) - normalised * _columns(both[1], x)
+        dx = (change * _columns(slope, x)).to(kind)
+        wanted = ctx.needs_input_grad
+        return dx, along if wanted[1] else None, total if wanted[2] else None, None, None
+
+
+def _forward(module: _BatchNorm, per_sample: bool, plain: Any, x: Tensor) -> Tensor:
+    if not module.training:
+        return plain(x)
+    module._check_input_dim(x)
+    out, mean, variance = _SyncBatchNorm.apply(x, module.weight, module.bias, module.eps, per_sample)
+    if module.running_mean is not None and module.running_var is not None:
+        assert module.num_batches_tracked is not None  # noqa: S101 - the three go together
+        module.num_batches_tracked.add_(1)
+        momentum = module.momentum or 1.0 / float(module.num_batches_tracked)
+        count = dist.get_world_size() * (x.numel() // x.shape[1])
+        with torch.no_grad():
+            module.running_mean.lerp_(mean.to(module.running_mean), momentum)
+            unbiased = variance * (count / max(1, count - 1))
+            module.running_var.lerp_(unbiased.to(module.running_var), momentum)
+    return out
+
+
+@contextmanager
+def sync_batch_norm(model: nn.Module, *, per_sample: bool = False, compiled: bool = False) -> Iterator[None]:
+    """Let batch norm inside `model` see the batches of all processes while it trains.
+
+    `per_sample` lets margin sweeps treat the statistics as constants, as `per_sample_batch_norm` does. In a
+    `compiled` network batch norm stays outside of what is compiled.
+    """
+    with ExitStack() as stack:
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                forward: Any = partial(_forward, module, per_sample, module.forward)
+                forward = torch.compiler.disable(forward) if compiled else forward
+                stack.enter_context(replaced(module, "forward", forward))
+        yield

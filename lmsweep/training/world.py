@@ -1,0 +1,154 @@
+"""The processes that train one run together: who this one is, how they meet, and what Lightning is told.
+
+Lightning starts the processes of DDP by replaying the command line, which is wrong inside a sweep, and takes
+over signals under Slurm. Here they are started elsewhere (lmsweep.sweep.ranks) and meet at a key-value store
+that rank 0 opens; Lightning finds a process group that is ready and starts nothing.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from pytorch_lightning.plugins.environments import ClusterEnvironment
+from pytorch_lightning.strategies import DDPStrategy, Strategy
+
+from lmsweep.share import Share
+
+JOIN_SECONDS = 600.0  # for all processes of a run to be there
+STEP_SECONDS = 1800.0  # for the slowest step: rank 0 measures distances while the others wait
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those of a run; rank 0 writes and speaks, the others only take part."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0  # among those of its node
+
+    @property
+    def share(self) -> Share:
+        """The part of every batch that is this process's."""
+        return Share(self.rank, self.size)
+
+    def device(self, accelerator: str) -> list[int] | int:
+        """Lightning's `devices`: the one that is this process's. A cluster may show each process just one."""
+        if self.size == 1 or accelerator == "cpu" or not torch.cuda.is_available():
+            return 1
+        return [self.local_rank if torch.cuda.device_count() > self.local_rank else 0]
+
+    def strategy(self) -> Strategy | str:
+        """Lightning's `strategy`."""
+        # Synchronised batch norm keeps buffers equal; sending them around at every step is not needed.
+        return DDPStrategy(broadcast_buffers=False) if self.size > 1 else "auto"
+
+
+ALONE = World()
+
+
+class Company(Protocol):
+    """How a run comes by its other processes when it starts to train."""
+
+    def joined(self) -> AbstractContextManager[World]:
+        """Inside, all processes of the run are there."""
+
+
+class NoCompany:
+    """A run of one process."""
+
+    def joined(self) -> AbstractContextManager[World]:
+        """Nobody to wait for."""
+        return nullcontext(ALONE)
+
+
+class Environment(ClusterEnvironment):
+    """What Lightning asks about the other processes; each of them has told it of its own device only."""
+
+    creates_processes_externally = True
+    main_address = "unused"  # the process group is there before Lightning looks
+    main_port = 0
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+
+    @staticmethod
+    def detect() -> bool:
+        """Never found by looking; always given."""
+        return False
+
+    def world_size(self) -> int:
+        """How many processes."""
+        return self.world.size
+
+    def set_world_size(self, size: int) -> None:
+        """Known already."""
+
+    def global_rank(self) -> int:
+        """Which of them."""
+        return self.world.rank
+
+    def set_global_rank(self, rank: int) -> None:
+        """Known already."""
+
+    def local_rank(self) -> int:
+        """The first of its own devices."""
+        return 0
+
+    def node_rank(self) -> int:
+        """Not needed: the rank is known."""
+        return 0
+
+
+def open_store(address: str, port: int = 0) -> dist.TCPStore:
+    """Rank 0's side of the meeting point; port 0 takes any that is free (`store.port`)."""
+    return dist.TCPStore(
+        address, port, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=STEP_SECONDS)
+    )
+
+
+def reach_store(address: str, port: int) -> dist.TCPStore:
+    """The others' side; waits for rank 0 to open it."""
+    store = dist.TCPStore(
+        address, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=JOIN_SECONDS)
+    )
+    store.set_timeout(timedelta(seconds=STEP_SECONDS))
+    return store
+
+
+@contextmanager
+def process_group(
+    world: World, store: dist.Store, accelerator: str, look: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """Inside, the process group exists. Rank 0 waits for the others, and calls `look` while it does."""
+    store.set(f"ready/{world.rank}", "")
+    everybody = [f"ready/{rank}" for rank in range(world.size)]
+    deadline = time.monotonic() + JOIN_SECONDS
+    while world.rank == 0 and not store.check(everybody):
+        look()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not all {world.size} processes of the run came within {JOIN_SECONDS:.0f} s")
+        time.sleep(0.05)
+    options: dict[str, Any] = {"backend": "gloo"}
+    if accelerator != "cpu" and torch.cuda.is_available():
+        (index,) = world.device(accelerator)  # type: ignore[misc]
+        options = {"backend": "nccl", "device_id": torch.device("cuda", index)}
+    dist.init_process_group(
+        **options,
+        store=store,
+        rank=world.rank,
+        world_size=world.size,
+        timeout=timedelta(seconds=STEP_SECONDS),
+    )
+    try:
+        yield
+    except BaseException:
+        if options["backend"] == "gloo":  # NCCL would wait for processes that may be gone
+            dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()

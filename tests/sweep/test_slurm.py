@@ -1,0 +1,133 @@
+"""`hydra/launcher=slurm` on a real Slurm of two nodes: arrays, requeueing, cancelling, a killed parent."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.sweep.slurm_cluster import NODES, CannotStartError, SlurmCluster
+from tests.sweep.sweeping import TINY, environment, finish, metrics, start, statuses, sweep, wait_until
+from tests.sweep.telling import WAITS_AT
+
+ON_SLURM = ("hydra/launcher=slurm", "hydra.launcher.poll_seconds=0.3")
+# Three methods' worth of runs; cross-entropy knows no gamma, so two of the eight jobs are repeats.
+SIX = (*TINY, "model.dropout=0.2", "method=xent,margin_l2_all", "margin.gamma=1,2", "seed=0,1")
+# Runs that wait after 250 of their 400 steps, with a checkpoint of step 200, while there is a file `gate`.
+STEPS = 400
+GATED = (
+    *(f"trainer.max_steps={STEPS}", "trainer.val_every=100", "trainer.batch_size=16", "model.width=2"),
+    *("model.dropout=0.2", "method=xent", "model._target_=tests.sweep.telling.Telling"),
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    try:
+        with SlurmCluster(tmp_path_factory.mktemp("slurm")) as cluster, pytest.MonkeyPatch.context() as patch:
+            for name, value in cluster.environment.items():
+                patch.setenv(name, value)
+            yield cluster
+    except CannotStartError as error:
+        pytest.skip(f"no Slurm cluster can be started here: {error}")
+
+
+def told(outputs):
+    """How often each process trained the network, and which handler of SIGUSR1 it saw."""
+    lines = {int(file.name): file.read_text().split(maxsplit=1) for file in (outputs / "told").glob("*")}
+    return {pid: (int(words[0]), words[1].strip()) for pid, words in lines.items() if words}
+
+
+def waiting(outputs):
+    return [pid for pid, (times, _) in told(outputs).items() if times == WAITS_AT]
+
+
+def status_of(outputs):
+    command = [sys.executable, "-m", "lmsweep.status", "--json"]
+    answer = subprocess.run(command, env=environment(outputs), capture_output=True, text=True, check=True)
+    return {row["run"]: row for row in json.loads(answer.stdout)["runs"]}
+
+
+def test_an_array_over_two_nodes_gives_what_the_local_launcher_gives(cluster, tmp_path):
+    locally = sweep(tmp_path / "local", *SIX)
+    assert locally.returncode == 0, locally.stderr
+    before = set(cluster.jobs())
+    done = sweep(tmp_path / "slurm", *SIX, *ON_SLURM, "hydra.launcher.runs_per_job=2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("6 runs (8 jobs, 2 of them repeats): 6 done, in ")
+    jobs = {job: told for job, told in cluster.jobs().items() if job not in before}
+    assert len(jobs) == 3
+    assert len({job.split("_")[0] for job in jobs}) == 1, "not one array"
+    assert {node for _, node in jobs.values()} == set(NODES)
+    assert {status["slurm"] for status in statuses(tmp_path / "slurm").values()} == set(jobs)
+    assert metrics(tmp_path / "slurm") == metrics(tmp_path / "local")
+    again = sweep(tmp_path / "slurm", *SIX, *ON_SLURM)
+    assert "6 cached" in again.stdout
+    assert set(cluster.jobs()) == before | set(jobs), "finished runs were submitted"
+
+
+def test_requeued_it_goes_on_from_its_checkpoint_and_ends_the_same(cluster, tmp_path):
+    """One task is requeued by Slurm (SIGTERM), the other gets the warning before a time limit (SIGUSR2)."""
+    outputs = tmp_path / "slurm"
+    outputs.mkdir()
+    (outputs / "gate").touch()
+    parent = start(outputs, *GATED, "seed=0,1", *ON_SLURM)
+    wait_until(lambda: len(waiting(outputs)) == 2 or parent.poll() is not None)
+    first, second = sorted(status["slurm"] for status in statuses(outputs).values())
+    cluster.call("scontrol", "requeue", first)
+    cluster.call("scancel", "--signal=USR2", second)
+    for job in (first, second):
+        cluster.start_again(job)
+    locally = sweep(tmp_path / "local", *GATED, "seed=0,1")
+    assert locally.returncode == 0, locally.stderr
+    done = finish(parent)
+    assert done.returncode == 0, done.stderr
+    assert "stopped before its end" in done.stderr
+    ends = [(status["state"], status["attempt"], status["restart"]) for status in statuses(outputs).values()]
+    assert ends == [("done", 2, 1)] * 2
+    assert metrics(outputs) == metrics(tmp_path / "local")
+    seen = told(outputs)
+    assert sorted(times for times, _ in seen.values()) == [STEPS - 200] * 2 + [WAITS_AT] * 2
+    # Lightning has not put its own requeueing beside submitit's.
+    assert {handler for _, handler in seen.values()} == {"<Handlers.SIG_DFL: 0>"}
+
+
+def test_a_killed_parent_a_failed_node_and_a_cancelled_task_lose_nothing_else(cluster, tmp_path):
+    grid = (*GATED, "seed=0,1,2", *ON_SLURM)
+    (tmp_path / "gate").touch()
+    before = len(cluster.jobs())
+    parent = start(tmp_path, *grid)
+    wait_until(lambda: [s.get("slurm") is not None for s in statuses(tmp_path).values()] == [True] * 3)
+    parent.kill()
+    finish(parent)
+    wait_until(lambda: len(waiting(tmp_path)) == 2)
+    rows = status_of(tmp_path)
+    assert {row["state"] for row in rows.values()} == {"queued", "running"}
+    assert len({row["slurm"] for row in rows.values()}) == 3
+
+    victim, survivor = (name for name, row in rows.items() if row["state"] == "running")
+    node = cluster.jobs()[rows[survivor]["slurm"]][1]
+    cluster.call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    cluster.call("scancel", rows[victim]["slurm"])
+    cluster.start_again(rows[survivor]["slurm"])
+    cluster.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    (tmp_path / "gate").unlink()
+    followed = sweep(tmp_path, *grid, "retry=none")
+    assert followed.returncode == 1
+    assert f"cancelled: Slurm job {rows[victim]['slurm']} was stopped with scancel" in followed.stderr
+    assert followed.stderr.splitlines()[-1] == "1 of 3 runs failed; the others are complete."
+    assert len(cluster.jobs()) == before + 3, "what was on its way was submitted again"
+    assert {name: row["state"] for name, row in status_of(tmp_path).items()} == {
+        name: "failed" if name == victim else "done" for name in rows
+    }
+
+    submitted = sweep(tmp_path, *grid, "hydra.launcher.wait=false")
+    assert submitted.returncode == 0, submitted.stderr
+    assert submitted.stdout.startswith("3 runs: 2 cached, 1 on their way, in ")
+    assert status_of(tmp_path)[victim]["state"] in ("queued", "running")
+    done = sweep(tmp_path, *grid)
+    assert done.stdout.startswith("3 runs: 1 done, 2 cached, in "), done.stderr
+    assert len(cluster.jobs()) == before + 4, "more than the cancelled run was submitted"
+    assert {name: status["attempt"] for name, status in statuses(tmp_path).items()} == {
+        name: 2 if name in (victim, survivor) else 1 for name in rows
+    }
