@@ -47,7 +47,7 @@ class LocalRanks:
     @contextmanager
     def joined(self) -> "Iterator[World]":
         """Start them, and end them whatever happens."""
-        from lmsweep.training.world import World, open_store, process_group
+        from lmsweep.training.world import World, abandon_group, open_store, process_group
 
         store = open_store(HERE)
         pool = Pool([{}] * (self.size - 1))
@@ -60,7 +60,7 @@ class LocalRanks:
                 )
             watch.start()
             world = World(0, self.size)
-            with process_group(world, store, self.config.trainer.accelerator, watch.look):
+            with process_group(world, store, self.config.trainer.accelerator, watch.look, tidy=False):
                 yield world
         except UserError:
             raise
@@ -71,6 +71,7 @@ class LocalRanks:
         finally:
             watch.stop()
             pool.stop(grace=0.0)  # they have nothing to give back
+            abandon_group()  # now that nobody is left to wait for
 
     def _stuck(self, reason: Exception) -> None:
         """End this process, which waits for a rank that is gone and cannot be interrupted."""

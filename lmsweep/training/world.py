@@ -123,9 +123,17 @@ def reach_store(address: str, port: int) -> dist.TCPStore:
 
 @contextmanager
 def process_group(
-    world: World, store: dist.Store, accelerator: str, look: Callable[[], object] = lambda: None
+    world: World,
+    store: dist.Store,
+    accelerator: str,
+    look: Callable[[], object] = lambda: None,
+    *,
+    tidy: bool = True,
 ) -> Iterator[None]:
-    """Inside, the process group exists. Rank 0 waits for the others, and calls `look` while it does."""
+    """Inside, the process group exists. Rank 0 waits for the others, and calls `look` while it does.
+
+    After an error it is closed, which tells the others; unless `tidy` is false, for who ends them first.
+    """
     store.set(f"ready/{world.rank}", "")
     everybody = [f"ready/{rank}" for rank in range(world.size)]
     deadline = time.monotonic() + JOIN_SECONDS
@@ -148,7 +156,14 @@ def process_group(
     try:
         yield
     except BaseException:
-        if options["backend"] == "gloo":  # NCCL would wait for processes that may be gone
-            dist.destroy_process_group()
+        if tidy:
+            abandon_group()
         raise
     dist.destroy_process_group()
+
+
+def abandon_group() -> None:
+    """Close the process group after an error, if there is one."""
+    # NCCL would wait for processes that may be gone, and ends with this one.
+    if dist.is_initialized() and dist.get_backend() == "gloo":
+        dist.destroy_process_group()
