@@ -131,3 +131,16 @@ def test_a_killed_parent_a_failed_node_and_a_cancelled_task_lose_nothing_else(cl
     assert {name: status["attempt"] for name, status in statuses(tmp_path).items()} == {
         name: 2 if name in (victim, survivor) else 1 for name in rows
     }
+
+
+def test_a_run_over_two_tasks_is_that_of_one_process(cluster, tmp_path):
+    run = (*TINY, "method=margin_l2_all", "seed=0", "trainer.accelerator=cpu")
+    alone = sweep(tmp_path / "one", *run)
+    assert alone.returncode == 0, alone.stderr
+    over_two = ("trainer=ddp", "trainer.devices=1", "trainer.num_nodes=2", "hydra.launcher.nodes=2")
+    done = sweep(tmp_path / "two", *run, *over_two, *ON_SLURM)
+    assert done.returncode == 0, done.stderr
+    one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
+    assert one.keys() == two.keys()  # how many processes train it does not make another run
+    for name, (values, _) in one.items():
+        assert two[name][0] == pytest.approx(values, rel=1e-4)
