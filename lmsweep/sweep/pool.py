@@ -137,11 +137,11 @@ def _work(connection: Connection, environment: Mapping[str, str], log: Path | No
     os.environ.update(environment)
     # Ctrl-C reaches the whole process group of a terminal; what it means for the runs, the parent decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _interrupt)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    if log is not None:
-        _redirect(log)
     try:
+        signal.signal(signal.SIGTERM, _interrupt)  # inside, because it may come at once
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        if log is not None:
+            _redirect(log)
         answer: tuple[bool, Any] = True, pickle.loads(task)()  # noqa: S301 - from our own parent
     except BaseException as error:
         answer = False, error
