@@ -1,6 +1,7 @@
 """Shared by all tests: one torch thread, and the command line as a user starts it."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -31,3 +32,9 @@ def lmsweep_command() -> Command:
         )
 
     return call
+
+
+@pytest.fixture(autouse=True)
+def _hear_ctrl_c() -> None:
+    """What a test starts must hear Ctrl-C, which a shell's background jobs, and their children, ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
