@@ -20,7 +20,7 @@ from lmsweep.figures.audits import audits_of, is_audited
 from lmsweep.figures.evaluations import missing_requests
 from lmsweep.figures.make import attacked, make_figure, spec_of
 from lmsweep.figures.summary import print_claims
-from lmsweep.sweep.claims import RunBusyError
+from lmsweep.sweep.claims import when_free
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.expansion import Sweep, read_sweep, sweep_names
 from lmsweep.sweep.plan import Plan
@@ -29,8 +29,6 @@ from lmsweep.sweep.records import record_sweep
 from lmsweep.sweep.run_plan import places, run_plan
 from lmsweep.sweep.standing import Request
 from lmsweep.sweep.tasks import call_each
-
-BUSY_SECONDS = 0.5
 
 
 class ReproductionError(UserError):
@@ -132,21 +130,11 @@ def _train_again(sweep: Sweep, needed: Collection[str | None], jobs: int | None)
 
 
 def _attack(config: EvaluationConfig) -> None:
-    _when_free(lambda: evaluate(config))
+    when_free(lambda: evaluate(config))
 
 
 def _audit(config: AuditConfig) -> None:
-    _when_free(lambda: audit(config, find_run(config.outputs, config.runs[0])))
-
-
-def _when_free(work: Callable[[], Any]) -> None:
-    """Do it; when another process is at it, wait until that has done it, or has died."""
-    while True:
-        try:
-            work()
-            return
-        except RunBusyError:
-            time.sleep(BUSY_SECONDS)
+    when_free(lambda: audit(config, find_run(config.outputs, config.runs[0])))
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import psutil
 
@@ -15,6 +15,9 @@ from lmsweep.errors import UserError
 
 # A claim from another host is given up when its heartbeat is this old; on the same host the process is asked.
 STALE_AFTER_SECONDS = 600.0
+BUSY_SECONDS = 0.5  # between two looks at a run that another process has
+
+T = TypeVar("T")
 
 # Where the processes of a job that `hydra/launcher=slurm` submitted find its id, such as 12_3 in an array.
 SLURM_JOB = "LMSWEEP_SLURM_JOB"
@@ -22,6 +25,15 @@ SLURM_JOB = "LMSWEEP_SLURM_JOB"
 
 class RunBusyError(UserError):
     """Another live process has this run."""
+
+
+def when_free(work: Callable[[], T]) -> T:
+    """Do it; while another live process has the run, wait until that has done it, or has died."""
+    while True:
+        try:
+            return work()
+        except RunBusyError:
+            time.sleep(BUSY_SECONDS)
 
 
 class ClaimLostError(UserError):

@@ -1,6 +1,5 @@
 """What Hydra calls with a composed configuration: one run, and the line about its result."""
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -10,12 +9,11 @@ from pydantic import ValidationError
 from lmsweep.config import RunConfig, parse
 from lmsweep.errors import ConfigError
 from lmsweep.explain import invalid_value
-from lmsweep.sweep.claims import RunBusyError
+from lmsweep.sweep.claims import when_free
 from lmsweep.sweep.execute import execute
 from lmsweep.sweep.standing import Request
 from lmsweep.sweep.task_ranks import task_of
 
-BUSY_SECONDS = 0.5
 # Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.
 OF_THE_SWEEP = ("figure", "grid")
 
@@ -53,14 +51,7 @@ def run_one(plain: Mapping[str, Any], *, wait: bool = False) -> float | None:
 
         print(describe(Plan.of([config]), request), flush=True)
         return None
-    while True:
-        try:
-            folder, results = execute(config, request)
-            break
-        except RunBusyError:
-            if not wait:
-                raise
-            time.sleep(BUSY_SECONDS)  # another job of the sweep, or another sweep, is at it
+    folder, results = when_free(lambda: execute(config, request)) if wait else execute(config, request)
     task = task_of(config, folder.id)
     if task is not None and task.rank > 0:
         return None  # task 0 speaks
