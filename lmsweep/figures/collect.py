@@ -47,7 +47,7 @@ def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
     for name, config in runs.items():
         results = store.run(name).read_results()
         if results is not None:
-            keys = flat(config.to_dict())
+            keys = flat(config.identity_dict())
             rows.append(
                 {
                     "run": name,
@@ -55,7 +55,7 @@ def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
                     "seed": config.seed,
                     "setting": hyperparameters[name],
                     **results["metrics"],
-                    **{key: keys[key] for key in chosen},
+                    **{key: keys.get(key, math.nan) for key in chosen},
                     "seconds_per_step": results["train_seconds"] / results["metrics"]["steps"],
                 }
             )
@@ -69,12 +69,29 @@ def axes_of(spec: FigureSpec) -> list[str]:
     return [str(key) for key in keys]
 
 
-def key_points(panel: Panel, rows: pd.DataFrame) -> pd.DataFrame:
-    """The points of a panel over a key of the runs."""
+def key_points(panel: Panel, rows: pd.DataFrame, curves: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """The points of a panel over a key of the runs; those of y.attack have no y where `curves` lacks them."""
     mine = rows[rows["method"].isin(panel.methods)]
     if mine.empty:
         return pd.DataFrame(columns=COLUMNS)
-    return _points(panel.name, mine, mine[panel.x.key], mine[panel.y.metric])
+    placed = mine.assign(_x=pd.Series(on_axis(mine[panel.x.key]), mine.index)).explode("_x")
+    if panel.y.attack is None:
+        return _points(panel.name, placed, placed["_x"], placed[panel.y.metric])
+    return _points(panel.name, placed, placed["_x"], [_at(panel, curves.get(run)) for run in placed["run"]])
+
+
+def on_axis(values: Iterable[float]) -> list[list[float]]:
+    """Where runs with these values of a key stand on its axis.
+
+    A run that has no such key (nan: cross-entropy has no gamma) stands wherever another does: a level line.
+    """
+    given = [float(value) for value in values]
+    every = sorted({value for value in given if not math.isnan(value)})
+    return [every if math.isnan(value) else [value] for value in given]
+
+
+def _at(panel: Panel, curve: Mapping[str, Any] | None) -> float:
+    return math.nan if curve is None else curve["accuracy"][curve["strengths"].index(panel.y.at)]
 
 
 def attack_points(panel: Panel, rows: pd.DataFrame, curves: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from lmsweep.cli import config_folder
 from lmsweep.config import RunConfig
+from lmsweep.errors import ConfigError
 from lmsweep.evaluation.config import AuditConfig, EvaluationConfig, parse_as
 from lmsweep.evaluation.jobs import Job
 from lmsweep.evaluation.runs import StoredRun
@@ -44,10 +45,19 @@ class Request:
 
 def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> dict[str, EvaluationConfig]:
     """The configuration of every attack of a figure, without runs; `overrides` come from the scale."""
-    return {
+    configs = {
         name: _compose(EvaluationConfig, "evaluation", outputs, [*attack.overrides, *overrides])
         for name, attack in spec.attacks.items()
     }
+    for panel in spec.panels:
+        allowed = configs[panel.attack].attack.strengths if panel.attack else ()
+        if panel.y.at is not None and panel.y.at not in allowed:
+            raise ConfigError(
+                f"y.at={panel.y.at:g} of panel {panel.name} is not allowed: it must be a strength of "
+                f"{panel.attack} ({', '.join(f'{x:g}' for x in allowed)}); "
+                f"change it in sweeps/{spec.name}.yaml."
+            )
+    return configs
 
 
 def requests(
@@ -59,7 +69,7 @@ def requests(
     that no network is attacked by itself, and all methods of a seed meet the same examples.
     """
     for name, config in configs.items():
-        panels = [panel for panel in spec.panels if panel.x.attack == name]
+        panels = [panel for panel in spec.panels if panel.attack == name]
         rows = selected[selected["panel"].isin([panel.name for panel in panels])]
         targets = rows.drop_duplicates("run").sort_values("run")
         if config.source == "self":

@@ -1,11 +1,13 @@
 """Every cell that a figure's grid asks for, with the reason why it could be empty."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from lmsweep.config import RunConfig
 from lmsweep.evaluation.config import EvaluationConfig
-from lmsweep.figures.collect import flat
-from lmsweep.figures.spec import FigureSpec
+from lmsweep.figures.collect import flat, on_axis
+from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.sweep.expansion import Sweep
 
 
@@ -14,22 +16,25 @@ def expected_cells(
 ) -> Iterator[dict[str, Any]]:
     """Panel, method, x and reason; a cell with several runs is there once, with the reason of one of them."""
     cells: dict[tuple[str, str, float], str] = {}
-    for name, config in sweep.plan.runs.items():
-        method = config.method_name()
-        status = sweep.plan.store.run(name).read_status()
-        reason = f"failed: {status['reason']}" if status.get("state") == "failed" else "not trained"
-        for panel in spec.panels:
-            if method not in panel.methods:
-                continue
-            xs: tuple[float, ...]
-            if panel.x.attack is not None:
-                xs = attacks[panel.x.attack].attack.strengths
-                reason = "not evaluated" if status.get("state") == "done" else reason
-            elif panel.x.key == "step":
-                xs = (float(config.trainer.max_steps),)
-            else:
-                xs = (float(flat(config.to_dict())[str(panel.x.key)]),)
+    for panel in spec.panels:
+        runs = {name: run for name, run in sweep.plan.runs.items() if run.method_name() in panel.methods}
+        for (name, run), xs in zip(runs.items(), _places(panel, runs.values(), attacks), strict=True):
+            status = sweep.plan.store.run(name).read_status()
+            reason = f"failed: {status['reason']}" if status.get("state") == "failed" else "not trained"
+            if panel.attack and status.get("state") == "done":
+                reason = "not evaluated"
             for x in xs:
-                cells.setdefault((panel.name, method, x), reason)
+                cells.setdefault((panel.name, run.method_name(), x), reason)
     for (panel_name, method, x), reason in cells.items():
         yield {"panel": panel_name, "method": method, "x": x, "reason": reason}
+
+
+def _places(
+    panel: Panel, runs: Collection[RunConfig], attacks: Mapping[str, EvaluationConfig]
+) -> Iterable[Sequence[float]]:
+    """Where on the panel's x axis each of the runs stands."""
+    if panel.x.attack is not None:
+        return [attacks[panel.x.attack].attack.strengths] * len(runs)
+    if panel.x.key == "step":
+        return [(float(run.trainer.max_steps),) for run in runs]
+    return on_axis(flat(run.identity_dict()).get(str(panel.x.key), math.nan) for run in runs)

@@ -21,7 +21,7 @@ from lmsweep.figures.expected import expected_cells
 from lmsweep.figures.layout import save
 from lmsweep.figures.record import build_record, write_record
 from lmsweep.figures.select import select
-from lmsweep.figures.spec import FigureSpec, parse_figure
+from lmsweep.figures.spec import FigureSpec, Panel, parse_figure
 from lmsweep.figures.table import write_csv
 from lmsweep.provenance import provenance
 from lmsweep.sweep.expansion import Sweep, sweep_folder
@@ -112,7 +112,7 @@ def _attacked(
     spec: FigureSpec, rows: pd.DataFrame, configs: Mapping[str, EvaluationConfig]
 ) -> tuple[pd.DataFrame, list[Request]]:
     empty = pd.DataFrame(columns=collect.COLUMNS)
-    parts = [collect.attack_points(spec.panel(name), rows, {}) for name in spec.attack_panels]
+    parts = [_panel_points(panel, rows, {}) for panel in spec.panels if panel.attack is not None]
     chosen = select(spec.selection, collect.together([empty, *parts]), spec.attack_panels)
     return chosen, list(requests(spec, chosen, configs))
 
@@ -120,13 +120,16 @@ def _attacked(
 def _points(sweep: Sweep, spec: FigureSpec, rows: pd.DataFrame, found: dict[str, Any]) -> pd.DataFrame:
     parts = [pd.DataFrame(columns=collect.COLUMNS)]
     for panel in spec.panels:
-        if panel.x.attack is not None:
-            parts.append(collect.attack_points(panel, rows, found.get(panel.x.attack, {})))
-        elif panel.x.key == "step":
+        if panel.x.key == "step":
             parts.append(collect.distance_points(panel, rows, sweep.plan.store))
         else:
-            parts.append(collect.key_points(panel, rows))
+            parts.append(_panel_points(panel, rows, found.get(panel.attack or "", {})))
     return collect.together(parts)
+
+
+def _panel_points(panel: Panel, rows: pd.DataFrame, curves: Mapping[str, Any]) -> pd.DataFrame:
+    make = collect.key_points if panel.x.attack is None else collect.attack_points
+    return make(panel, rows, curves)
 
 
 def _table(spec: FigureSpec, chosen: pd.DataFrame) -> pd.DataFrame:

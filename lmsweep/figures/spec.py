@@ -38,6 +38,8 @@ class YAxis(Node):
     """`y`: a number of a run's results, or of an evaluation's."""
 
     metric: Name
+    attack: Annotated[str | None, Field(min_length=1, description="a name in attacks, or null")] = None
+    at: Annotated[float | None, Field(description="a strength of y.attack, or null")] = None
     label: Name
     unit: Unit = "none"
 
@@ -50,6 +52,11 @@ class Panel(Node):
     x: XAxis
     y: YAxis
     methods: Annotated[list[Method], Field(min_length=1, description="a list of methods as runs name them")]
+
+    @property
+    def attack(self) -> str | None:
+        """The attack that the panel's points come from: a curve of it on x, or one strength of it on y."""
+        return self.x.attack or self.y.attack
 
 
 class AttackSpec(Node):
@@ -174,13 +181,18 @@ def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
 
 def _axis_problems(part: str, panel: Panel, attacks: Mapping[str, AttackSpec]) -> Iterator[str]:
     x, y = panel.x, panel.y
+    if (y.attack is None) != (y.at is None):
+        yield f"{part}.y is not allowed with attack={y.attack} and at={y.at}: it must have both or none"
+    if x.attack is not None and y.attack is not None:
+        yield f"{part}.y.attack={y.attack} is not allowed with x.attack: it must be null, or x.attack"
     if (x.key is None) == (x.attack is None):
         yield f"{part}.x is not allowed with key={x.key} and attack={x.attack}: it must have one of them"
-    elif x.attack is not None:
-        if x.attack not in attacks:
-            yield _not_one_of(f"{part}.x.attack={x.attack}", list(attacks))
+    elif panel.attack is not None:
+        axis = "x" if x.attack else "y"
+        if panel.attack not in attacks:
+            yield _not_one_of(f"{part}.{axis}.attack={panel.attack}", list(attacks))
         if y.metric != "accuracy":
-            yield f"{part}.y.metric={y.metric} is not allowed with x.attack: it must be accuracy"
+            yield f"{part}.y.metric={y.metric} is not allowed with {axis}.attack: it must be accuracy"
 
 
 def _repeated(part: str, key: str, values: Iterable[str]) -> Iterator[str]:

@@ -61,7 +61,7 @@ def test_points_over_a_key_of_the_runs(runs):
     store, found = runs
     rows = collect.run_rows(found, store, ["data.label_noise"])
     assert len(rows) == 5
-    points = collect.key_points(panel(), rows)
+    points = collect.key_points(panel(), rows, {})
     table = {(p.method, p.x, p.seed): (p.y, p.val) for p in points.itertuples()}
     assert table == {
         ("xent", 0.0, 0): (0.0, 0.1),
@@ -69,6 +69,27 @@ def test_points_over_a_key_of_the_runs(runs):
         ("margin_l2_all", 0.0, 0): (0.0, 0.1),
         ("margin_l2_all", 0.0, 1): (1.0, 0.2),
     }
+
+
+def test_a_run_without_the_axis_key_is_a_level_line(runs):
+    store, found = runs
+    rows = collect.run_rows(found, store, ["margin.gamma"])
+    rows = rows[rows["run"].isin(rows.drop_duplicates(["method", "margin.gamma"])["run"])]
+    one = panel(x={"key": "margin.gamma", "label": "gamma"})
+    points = collect.key_points(one, rows, {})
+    margins = sorted(points[points["method"] == "margin_l2_all"]["x"])
+    assert margins == [1.0, 2.0]
+    assert sorted(points[points["method"] == "xent"]["x"]) == margins
+
+
+def test_one_strength_of_an_attack_over_a_key(runs):
+    store, found = runs
+    rows = collect.run_rows(found, store, ["data.label_noise"])
+    attacked = rows["run"].iloc[0]
+    one = panel(y={"metric": "accuracy", "attack": "a", "at": 0.1, "label": "accuracy"})
+    points = collect.key_points(one, rows, {attacked: {"strengths": [0.0, 0.1], "accuracy": [0.9, 0.5]}})
+    assert points[points["run"] == attacked]["y"].to_list() == [0.5]
+    assert points["y"].isna().sum() == len(points) - 1
 
 
 def test_points_over_an_attack_keep_runs_that_are_not_evaluated(runs):
@@ -109,4 +130,4 @@ def test_nothing_finished_is_an_empty_table(tmp_path):
     one = config()
     rows = collect.run_rows({run_id(one.identity_dict()): one}, Store(tmp_path), ["data.label_noise"])
     assert rows.empty
-    assert isinstance(collect.key_points(panel(), rows), pd.DataFrame)
+    assert isinstance(collect.key_points(panel(), rows, {}), pd.DataFrame)

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from lmsweep.errors import ConfigError
 from lmsweep.evaluation.attack import evaluate
 from lmsweep.evaluation.runs import find_run
 from lmsweep.figures.evaluations import attack_configs, audit_requests, curves, missing_requests, requests
@@ -99,3 +100,12 @@ def test_one_run_per_method_is_audited_when_asked_for(runs, selected):  # noqa: 
         "margin_linf_all": ([ids["margin0"]], ids["xent1"]),
     }
     assert asked["xent"].samples == 50
+
+
+def test_a_strength_that_the_attack_does_not_have_is_refused():
+    spec = figure()
+    y = spec.panels[0].y.model_copy(update={"attack": "white", "at": 0.2})
+    x = spec.panels[0].x.model_copy(update={"attack": None, "key": "margin.gamma"})
+    panel = spec.panels[0].model_copy(update={"x": x, "y": y})
+    with pytest.raises(ConfigError, match=r"y.at=0.2 of panel white .* strength of white \(0, 0.1\)"):
+        attack_configs(spec.model_copy(update={"panels": [panel]}), "outputs", FEW)

@@ -65,6 +65,21 @@ WRONG = {
         "metric=test_accuracy",
         "accuracy",
     ),
+    "attack without a strength": (
+        {"panels": [{**PANEL, "y": {**ACCURACY, "attack": "white_ifgsm"}}, WHITE]},
+        "at=None",
+        "both or none",
+    ),
+    "attack on both axes": (
+        {"panels": [PANEL, {**WHITE, "y": {**WHITE["y"], "attack": "white_ifgsm", "at": 0.1}}]},
+        "y.attack=white_ifgsm",
+        "null",
+    ),
+    "unknown attack on y": (
+        {"panels": [{**PANEL, "y": {**ACCURACY, "metric": "accuracy", "attack": "grey", "at": 1}}, WHITE]},
+        "y.attack=grey",
+        "white_ifgsm",
+    ),
     "reference's panel": ({"references": [{**REFERENCE, "panel": "nose"}]}, "panel=nose", "noise, white"),
     "reference's points": ({"references": [{**REFERENCE, "points": [[1.0]]}]}, "points=", "a list of [x, y]"),
     "attack's overrides": (

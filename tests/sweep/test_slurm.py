@@ -112,7 +112,7 @@ def test_a_killed_parent_a_failed_node_and_a_cancelled_task_lose_nothing_else(cl
     cluster.start_again(rows[survivor]["slurm"])
     (tmp_path / "gate").unlink()
     followed = sweep(tmp_path, *grid, "retry=none")
-    # Not earlier: a job that comes back to a node where its old step still ends is held, and the node drained.
+    # Not earlier: a job that comes back to a node on which its old step still ends is held.
     cluster.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
     assert followed.returncode == 1
     assert f"cancelled: Slurm job {rows[victim]['slurm']} was stopped with scancel" in followed.stderr
