@@ -51,8 +51,8 @@ reproduce-all: setup ## every figure: [SCALE=smoke] [JOBS=2]
 reproduce-fig%: setup
 	$(REPRODUCE) fig$*
 
-verify-figure: setup ## compare a figure's numbers with the committed ones: [FIG=...] [SCALE=...]
-	$(PY) -m lmsweep.verify $(FIG) --scale $(SCALE)
+verify-figure: setup ## compare a figure, or one cell of it trained again, with the committed numbers: [FIG=...] [SCALE=...]
+	$(PY) -m lmsweep.verify $(FIG) --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS))
 
 report: setup ## all drawn figures on one page: outputs/report/index.html
 	$(PY) -m lmsweep.report

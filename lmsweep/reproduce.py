@@ -55,8 +55,12 @@ def reproduce(
     names: Sequence[str], scale: str, *, jobs: int | None = None, overrides: Sequence[str] = ()
 ) -> None:
     """Train the runs of all figures together, then evaluate and draw one figure after the other."""
+    reproduce_sweeps([read_sweep(name, scale, overrides) for name in names], jobs=jobs)
+
+
+def reproduce_sweeps(sweeps: Sequence[Sweep], *, jobs: int | None = None, tell: bool = True) -> None:
+    """The same for sweeps that are read already; `tell` prints the claims of each figure and its path."""
     began = time.monotonic()
-    sweeps = [read_sweep(name, scale, overrides) for name in names]
     for sweep in sweeps:
         spec_of(sweep)  # what is wrong with a figure shows before any training
     plan = Plan.of([config for sweep in sweeps for config in sweep.plan.runs.values()])
@@ -75,8 +79,9 @@ def reproduce(
     for sweep in sweeps:
         failures |= _evaluate(sweep, jobs)
         made = make_figure(sweep)
-        print_claims(made.record)
-        print(made.picture, flush=True)
+        if tell:
+            print_claims(made.record)
+            print(made.picture, flush=True)
     print(f"Done in {duration(time.monotonic() - began)}.", flush=True)
     for what, why in failures.items():
         print(f"{what} failed: {why}", file=sys.stderr, flush=True)

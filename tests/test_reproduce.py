@@ -6,10 +6,11 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from lmsweep.figures.table import read_csv
+from lmsweep.figures.table import read_csv, write_csv
 from lmsweep.sweep.expansion import sweep_names
 
 # Two seeds, two values per axis, two steps, few samples: nothing is learnt, everything is done.
@@ -142,6 +143,23 @@ def test_the_report_and_the_verification_of_what_was_made(everything, tmp_path):
     other = call(outputs, *verify)
     assert other.returncode == 1
     assert "method xent, x 0" in other.stderr
+
+
+def test_a_figure_that_is_not_drawn_is_verified_by_training_one_cell_again(tmp_path):
+    committed = Path(__file__).parent.parent / "results" / "smoke" / "fig10_mnist_gaussian.csv"
+    verify = ("lmsweep.verify", "fig10_mnist_gaussian", "--expected", str(tmp_path))
+    expected = tmp_path / "smoke" / committed.name
+    assert f"{expected} is missing" in call(tmp_path, *verify).stderr
+    expected.parent.mkdir()
+    table = read_csv(committed)
+    one = (table["method"] == "xent") & (table["x"] == 0.1)
+    write_csv(table.assign(mean=table["mean"] + 0.1 * one), expected)
+    done = call(tmp_path, *verify)
+    assert done.returncode == 1
+    assert "3 runs of xent are trained again" in done.stdout
+    (wrong,) = done.stderr.splitlines()[1:]  # all its other points agree, and other methods were not trained
+    assert "method xent, x 0.1: mean is" in wrong
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_figure_or_scale_that_does_not_exist_is_named(tmp_path):

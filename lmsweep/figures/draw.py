@@ -24,9 +24,9 @@ Missing = Sequence[Mapping[str, Any]]
 
 
 def draw_curves(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Missing = ()) -> Figure:
-    """One panel beside the other (four are two by two), one curve per method, bands for the 95% interval."""
+    """Panels in rows of up to three (four are two by two), one curve per method, bands for the intervals."""
     count = len(spec.panels)
-    columns = count if count <= 3 else 2
+    columns = count if count <= 3 else 2 if count == 4 else 3
     sheet = Sheet(-(-count // columns), columns, PANEL_INCHES, _HEIGHT)
     grid = [axes for row in sheet.axes for axes in row]
     colors = {ref.name: REFERENCE_COLORS[i % 3] for i, ref in enumerate(_unique(spec.references))}
