@@ -15,7 +15,7 @@ SCALE ?= smoke
 JOBS  ?=
 REPRODUCE = $(PY) -m lmsweep.reproduce --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS))
 
-.PHONY: help setup test lint format reproduce-figure reproduce-all verify-figure report status bench lock clean
+.PHONY: help setup test lint format reproduce-figure reproduce-all verify-figure publish report status bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ reproduce-fig%: setup
 
 verify-figure: setup ## compare a figure, or one cell of it trained again, with the committed numbers: [FIG=...] [SCALE=...]
 	$(PY) -m lmsweep.verify $(FIG) --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS))
+
+publish: setup ## keep drawn figures in results/<SCALE>/, with a page about their claims: [SCALE=laptop]
+	$(PY) -m lmsweep.publish --scale $(SCALE)
 
 report: setup ## all drawn figures on one page: outputs/report/index.html
 	$(PY) -m lmsweep.report

@@ -1,0 +1,70 @@
+"""Drawn figures as a page of Markdown: pictures, what the paper says, what we found."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from lmsweep.figures.report.format import text, times
+from lmsweep.figures.report.records import Record, Verdict
+
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+
+def results_page(records: Sequence[Record], scale: str) -> str:
+    """The page that stands beside the pictures of a scale."""
+    lines = [
+        f"# Results at {scale} scale",
+        "",
+        f"Made by `make publish SCALE={scale}` from the figures' own records; change nothing here by hand.",
+        "",
+        *_summary(records),
+    ]
+    for record in records:
+        lines += ["", *_section(record)]
+    return "\n".join(lines) + "\n"
+
+
+def verdicts(record: Record) -> dict[Verdict, int]:
+    """How many claims of a figure have each verdict, the usual order, without those that none has."""
+    counts = Counter(claim.verdict for claim in record.claims)
+    return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
+
+
+def _summary(records: Sequence[Record]) -> list[str]:
+    rows = []
+    for record in records:
+        counts = verdicts(record)
+        link = f"[{record.figure}](#{record.figure.lower()})"
+        commit = str(record.provenance.get("commit"))[:7]
+        seeds = len(record.seeds)
+        rows.append([link, *(counts.get(verdict, 0) for verdict in VERDICTS), record.trained, seeds, commit])
+    return _table(["figure", *VERDICTS, "runs", "seeds", "commit"], rows)
+
+
+def _section(record: Record) -> list[str]:
+    lines = [f"## {record.figure}", "", f"{record.title} ({record.paper}). {record.question}", ""]
+    lines += [f"![{record.title}]({record.figure}.png)", ""]
+    claims = [[c.verdict, c.says, c.where, c.paper, c.ours, c.n] for c in record.claims]
+    lines += _table(["verdict", "the paper says", "where", "paper", "ours", "n"], claims)
+    if record.audit:
+        audits = [[row.method, row.verdict, "; ".join(row.reasons)] for row in record.audit]
+        lines += ["", *_table(["audit of", "verdict", "because"], audits)]
+    if record.cost:
+        cost = ", ".join(f"{row.method} {times(row.ratio)}" for row in record.cost)
+        lines += ["", f"A training step, in steps of cross-entropy: {cost}."]
+    if record.missing:
+        lines += [
+            "",
+            f"{len(record.missing)} cells are missing; the [record]({record.figure}.json) lists them.",
+        ]
+    return lines
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    if not rows:
+        return ["(none)"]
+    return [_row(head), "|" + "---|" * len(head), *(_row([text(cell) for cell in row]) for row in rows)]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"

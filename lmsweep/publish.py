@@ -1,0 +1,48 @@
+"""`python -m lmsweep.publish --scale laptop`: keep drawn figures in results/, with a page about them."""
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from lmsweep.commands import outputs_argument, reported
+from lmsweep.errors import UserError
+from lmsweep.figures.publish import results_page
+from lmsweep.figures.report.records import read_records
+from lmsweep.files import write_atomically
+from lmsweep.verify import EXPECTED
+
+KEPT = (".csv", ".json", ".png")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m lmsweep.publish", description=__doc__)
+    parser.add_argument("figures", nargs="*", metavar="FIG", help="which ones (default: all that are drawn)")
+    parser.add_argument("--scale", default="laptop")
+    parser.add_argument("--results", type=Path, default=EXPECTED, help="the folder to keep them in")
+    outputs_argument(parser)
+    options = parser.parse_args(arguments)
+    reported(lambda: print(publish(options.outputs, options.results, options.scale, options.figures)))
+
+
+def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ()) -> Path:
+    """Copy the figures of a scale, then write the page about all that are kept; return its path."""
+    drawn, kept = outputs / "figures" / scale, results / scale
+    chosen = names or sorted(path.stem for path in drawn.glob("*.json"))
+    missing = [name for name in chosen if not (drawn / f"{name}.json").is_file()]
+    if missing or not chosen:
+        what = ", ".join(missing) if missing else "Nothing"
+        raise UserError(f"{what}: not drawn in {drawn}; make reproduce-figure does that.")
+    kept.mkdir(parents=True, exist_ok=True)
+    for name in chosen:
+        for suffix in KEPT:
+            shutil.copyfile(drawn / f"{name}{suffix}", kept / f"{name}{suffix}")
+    page = kept / "README.md"
+    records = [drawn.record for drawn in read_records(results) if drawn.record.scale == scale]
+    write_atomically(page, results_page(records, scale))
+    return page
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Figures that are kept in results/, and the page about them."""
+
+import pytest
+
+from lmsweep.errors import UserError
+from lmsweep.publish import publish
+from tests.figures.drawn import claim, draw, nasty_record, record
+
+
+def cells(page, first):
+    """The rows of the page whose first cell is `first`."""
+    lines = [line.replace("\\|", "/") for line in page.read_text().splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [row for row in rows if row[0] == first]
+
+
+def test_the_files_are_copied_and_the_page_tells_every_claim(tmp_path):
+    claims = [claim("a", "holds", says="better | by far\nthan b"), claim("b", "fails")]
+    name = record()["figure"]
+    draw(tmp_path, record(scale="laptop", claims=claims))
+    draw(tmp_path, record(scale="smoke"))
+    page = publish(tmp_path, tmp_path / "results", "laptop")
+    kept = sorted(path.name for path in page.parent.iterdir())
+    assert kept == ["README.md", f"{name}.csv", f"{name}.json", f"{name}.png"]
+    drawn = tmp_path / "figures" / "laptop" / f"{name}.png"
+    assert (page.parent / drawn.name).read_bytes() == drawn.read_bytes()
+    (summary,) = cells(page, f"[{name}](#{name.lower()})")
+    assert summary[1:5] == ["1", "1", "0", "0"]
+    (row,) = cells(page, "holds")
+    assert row[1] == "better / by far than b"
+    assert f"({name}.png)" in page.read_text()
+
+
+def test_a_page_has_every_figure_that_was_kept_before(tmp_path):
+    first, second = record(scale="laptop"), {**nasty_record(), "scale": "laptop"}
+    draw(tmp_path, first)
+    publish(tmp_path, tmp_path / "results", "laptop")
+    draw(tmp_path, second)
+    page = publish(tmp_path, tmp_path / "results", "laptop", [second["figure"]])
+    assert all(f"## {one['figure']}" in page.read_text() for one in (first, second))
+
+
+def test_what_is_not_drawn_is_named(tmp_path):
+    with pytest.raises(UserError, match="Nothing: not drawn"):
+        publish(tmp_path, tmp_path / "results", "laptop")
+    with pytest.raises(UserError, match="fig99: not drawn"):
+        publish(tmp_path, tmp_path / "results", "laptop", ["fig99"])
+    assert not (tmp_path / "results").exists()
