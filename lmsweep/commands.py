@@ -16,7 +16,7 @@ _interrupted_by: int = signal.SIGINT
 
 def outputs_argument(parser: argparse.ArgumentParser) -> None:
     """Add --outputs, by default the folder that training writes to."""
-    default = Path(os.environ.get("LMSWEEP_OUTPUTS", "outputs"))
+    default = Path(os.environ.get("LMSWEEP_OUTPUTS") or "outputs")
     parser.add_argument("--outputs", type=Path, default=default, help=f"the store (default {default})")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from lmsweep.config import RunConfig
+from lmsweep.dotted import dotted
 from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.sweep.store import Store
 
@@ -26,7 +27,7 @@ Runs = Mapping[str, RunConfig]
 
 def settings(runs: Runs, axes: Iterable[str]) -> dict[str, str]:
     """The hyperparameters of each run as JSON: the keys in which the runs differ, but for `axes`."""
-    identities = {name: flat(config.identity_dict()) for name, config in runs.items()}
+    identities = {name: dotted(config.identity_dict()) for name, config in runs.items()}
     values: dict[str, set[str]] = {}
     for keys in identities.values():
         for key, value in keys.items():
@@ -47,7 +48,7 @@ def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
     for name, config in runs.items():
         results = store.run(name).read_results()
         if results is not None:
-            keys = flat(config.identity_dict())
+            keys = dotted(config.identity_dict())
             rows.append(
                 {
                     "run": name,
@@ -158,12 +159,3 @@ def cost_rows(rows: pd.DataFrame, methods: Iterable[str]) -> list[dict[str, Any]
         for method, values in seconds.items()
         if len(values)
     ]
-
-
-def flat(value: Any, name: str = "") -> dict[str, Any]:
-    """A tree of keys as `a.b.c: value`."""
-    if isinstance(value, dict):
-        return {
-            key: leaf for k, v in value.items() for key, leaf in flat(v, f"{name}.{k}" if name else k).items()
-        }
-    return {name: value}

@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lmsweep.config import RunConfig
+from lmsweep.dotted import dotted
 from lmsweep.evaluation.config import EvaluationConfig
-from lmsweep.figures.collect import flat, on_axis
+from lmsweep.figures.collect import on_axis
 from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.sweep.expansion import Sweep
 
@@ -37,4 +38,4 @@ def _places(
         return [attacks[panel.x.attack].attack.strengths] * len(runs)
     if panel.x.key == "step":
         return [(float(run.trainer.max_steps),) for run in runs]
-    return on_axis(flat(run.identity_dict()).get(str(panel.x.key), math.nan) for run in runs)
+    return on_axis(dotted(run.identity_dict()).get(str(panel.x.key), math.nan) for run in runs)

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from lmsweep.dotted import dotted
 from lmsweep.errors import UserError
 from lmsweep.sweep.overview import overview
 from lmsweep.sweep.records import runs_of
@@ -98,7 +99,7 @@ def export(outputs: Path, sweep: str | None, file: Path) -> int:
         raise UserError(f"{file} is not allowed: the file to export to must end in .csv or .parquet.")
     rows = overview(outputs, runs_of(outputs, sweep) if sweep else None)
     store = Store(outputs)
-    full = [{**row, **_flat(_read_yaml(store.run(row["run"]).config), "config")} for row in rows]
+    full = [{**row, **_columns(_read_yaml(store.run(row["run"]).config))} for row in rows]
     table = pd.DataFrame(full)
     # A column of numbers, lists and words (gamma) has no one type; its text has.
     for name in table.columns:
@@ -119,7 +120,6 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _flat(value: Any, name: str) -> dict[str, Any]:
-    if isinstance(value, dict):
-        return {key: leaf for k, v in value.items() for key, leaf in _flat(v, f"{name}.{k}").items()}
-    return {name: json.dumps(value) if isinstance(value, list) else value}
+def _columns(config: dict[str, Any]) -> dict[str, Any]:
+    keys = dotted({"config": config})
+    return {key: json.dumps(value) if isinstance(value, list) else value for key, value in keys.items()}

@@ -59,14 +59,3 @@ def is_numeric(cells: Iterable[str]) -> bool:
     """Whether a column holds numbers only, gaps aside."""
     filled = [cell for cell in cells if cell]
     return bool(filled) and all(NUMBER.fullmatch(cell) for cell in filled)
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested keys as dotted ones, values as words."""
-    found: dict[str, str] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = text(value)
-    return found

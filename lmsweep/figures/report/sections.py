@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from urllib.parse import quote
 
-from lmsweep.figures.report.format import count, flat, is_numeric, shorter, text
+from lmsweep.dotted import dotted
+from lmsweep.figures.report.format import count, is_numeric, shorter, text
 from lmsweep.figures.report.records import Drawn, Missing, Record, Selected
 from lmsweep.figures.style import method_style
 
@@ -131,7 +132,7 @@ def _numbers(table: list[list[str]]) -> Numbers:
 
 def _hyperparameters(cells: list[Selected]) -> tuple[dict[str, str], list[Choice]]:
     """Split into what all cells share that have the key at all, and what tells cells apart."""
-    settings = [flat(cell.hyperparameters) for cell in cells]
+    settings = [{key: text(value) for key, value in dotted(cell.hyperparameters).items()} for cell in cells]
     keys = dict.fromkeys(key for setting in settings for key in setting)
     values = {key: {setting[key] for setting in settings if key in setting} for key in keys}
     shared = {key: next(iter(found)) for key, found in values.items() if len(found) == 1}
