@@ -1,6 +1,7 @@
 """Delete what is not needed any more, and export what is there."""
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,15 @@ def collect_garbage(outputs: Path, *, dry_run: bool = False) -> tuple[int, int]:
     used = _used_by_figures(outputs)
     garbage = [path for folder in Store(outputs).folders() for path in _garbage(folder, used)]
     garbage += [path for folder in Store(outputs, "evaluations").folders() for path in _leftovers(folder)]
-    size = sum(path.stat().st_size for path in garbage)
+    graves = [grave for kind in ("runs", "evaluations") for grave in Store(outputs, kind).graves()]
+    buried = [path for grave in graves for path in grave.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in (*garbage, *buried))
     if not dry_run:
         for path in garbage:
             path.unlink()
-    return len(garbage), size
+        for grave in graves:
+            shutil.rmtree(grave, ignore_errors=True)  # its process may live, and delete it at the same time
+    return len(garbage) + len(buried), size
 
 
 def _used_by_figures(outputs: Path) -> set[str]:

@@ -12,6 +12,8 @@ from lmsweep.files import locked, unwritable
 from lmsweep.sweep.claims import RunBusyError, owner, slurm_job
 from lmsweep.sweep.run_folder import RunFolder
 
+_GRAVE = ".removed-"
+
 
 class Store:
     """All runs below one folder, or with another `kind` whatever else is kept in the same way."""
@@ -137,10 +139,14 @@ class Store:
             if folder.is_running():
                 return False
             # Out of sight in one step, so that a kill in the middle leaves no half of a run.
-            grave = self.root / f".removed-{run_id}-{os.getpid()}"
+            grave = self.root / f"{_GRAVE}{run_id}-{os.getpid()}"
             folder.path.rename(grave)
         shutil.rmtree(grave)
         return True
+
+    def graves(self) -> list[Path]:
+        """What `remove` left behind because its process was killed."""
+        return sorted(self.root.glob(f"{_GRAVE}*"))
 
     def _folder(self, run_id: str) -> RunFolder:
         folder = self.run(run_id)

@@ -48,9 +48,13 @@ def test_gc_keeps_what_figures_use_and_what_is_running(store, tmp_path, capsys):
     record = tmp_path / "figures" / "smoke" / "fig2.json"
     record.parent.mkdir(parents=True)
     record.write_text(json.dumps({"runs": ["used"]}))
-    assert call(capsys, tmp_path, "gc", "--dry-run") == "2 files would be deleted, 0.0 MB"
+    grave = store.run("unused").path.with_name(".removed-gone-1")  # of a process killed while it deleted
+    grave.mkdir()
+    (grave / "log.txt").write_text("x")
+    assert call(capsys, tmp_path, "gc", "--dry-run") == "3 files would be deleted, 0.0 MB"
     assert store.run("unused").checkpoint.exists()
-    assert call(capsys, tmp_path, "gc") == "2 files deleted, 0.0 MB"
+    assert call(capsys, tmp_path, "gc") == "3 files deleted, 0.0 MB"
+    assert not grave.exists()
     kept = [folder.id for folder in store.folders() if folder.checkpoint.exists()]
     assert kept == ["busy", "used"]
     assert store.run("unused").read_results()["metrics"] == METRICS
