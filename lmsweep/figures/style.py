@@ -85,7 +85,10 @@ def method_style(method: str) -> MethodStyle:
         even = re.fullmatch(r"even:(\d+)", layers)
         place = f"{even[1]} layers" if even else _LAYERS.get(layers, layers)
         label = ", ".join([f"Margin l{norm}", place, *words.split("_")[1:]])
-        line = _DASHDOTDOT if words else line
+        if "_exact" in words:
+            color = _darker(color)
+        elif words:
+            line = _DASHDOTDOT
     else:
         color, marker = {"xent": (BLACK, "s"), "hinge": (GREY, "p")}.get(base, (PURPLE, "v"))
         label = {"xent": "Cross-entropy", "hinge": "Hinge"}.get(base, base)
@@ -93,6 +96,10 @@ def method_style(method: str) -> MethodStyle:
         line, marker, words = _TRAINED[trained]
         label += f", {words}"
     return MethodStyle(color, marker, line, filled, label, in_math(label))
+
+
+def _darker(color: str, by: float = 0.5) -> str:
+    return "#" + "".join(f"{round((1 - by) * int(color[i : i + 2], 16)):02x}" for i in (1, 3, 5))
 
 
 def in_math(label: str) -> str:
