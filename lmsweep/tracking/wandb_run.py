@@ -1,0 +1,131 @@
+"""A run as W&B's own files; an upload, when there is one, is the work of another process.
+
+Every file holds the whole run: a run that goes on after a kill begins a new one and tells it all that came
+before. So the newest file of an id is all that has to be uploaded, and uploading it twice changes nothing.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmsweep.config import TrackingConfig
+from lmsweep.tracking.card import Card
+from lmsweep.tracking.tracker import Tracker
+from lmsweep.tracking.upload import Upload, start_upload
+
+if TYPE_CHECKING:
+    import wandb
+    from torch import Tensor
+
+    from lmsweep.training.portrait import Portrait
+
+LOCK = "lmsweep.lock"  # held while a folder is written or uploaded
+START_SECONDS = 30.0  # for W&B's own process on this machine to answer; no network is involved
+CONFUSIONS = 10_000  # rows of a table, which is what W&B shows of one
+STEP = "step"
+
+
+class WandbRun(Tracker):
+    """One W&B run in the making."""
+
+    def __init__(self, card: Card, options: TrackingConfig, folder: Path) -> None:
+        import wandb
+
+        folder.mkdir(parents=True, exist_ok=True)
+        # Files of artifacts wait for their upload here, too, and not in the home of whoever trained.
+        os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
+        self.options = options
+        self.run = wandb.init(**arguments(card, options), dir=folder.parent, settings=settings(options))
+        self.run.define_metric("*", step_metric=STEP)
+        self.folder = Path(self.run.settings.sync_dir)
+        self.lock = (self.folder / LOCK).open("w")
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.upload: Upload | None = start_upload(self.folder, options, self.lock.fileno())
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """A row of the history; lines of the same step are one row."""
+        self.run.log({**values, STEP: step}, step=step)
+
+    def describe(
+        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait]", checkpoint: Path
+    ) -> None:
+        """The summary, the confusion matrix, a few pictures and, on request, the weights."""
+        import wandb
+
+        seen = portrait()
+        row: dict[str, Any] = {"confusion": confusion_chart(seen.confusion)}
+        if seen.examples:
+            row["adversarial_examples"] = [
+                wandb.Image(example.picture.permute(1, 2, 0).numpy(), caption=example.caption)
+                for example in seen.examples
+            ]
+        self.run.log(row)
+        # After the last row, whose values would take the place of those of the selected weights.
+        self.run.summary.update(summary_of(results))
+        if self.options.checkpoint:
+            artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
+            artifact.add_file(str(checkpoint))
+            self.run.log_artifact(artifact)
+
+    def close(self, exit_code: int, *, given_back: bool = False) -> None:
+        """Finish the file; then wait for the upload, but never longer than `tracking.patience`."""
+        if given_back:
+            self.run.mark_preempting()
+        self.run.finish(exit_code=exit_code)
+        if self.upload is not None:
+            self.upload.finish(0.0 if given_back else self.options.patience)
+        self.lock.close()
+
+
+def arguments(card: Card, options: TrackingConfig) -> dict[str, Any]:
+    """What W&B is told about a run. An agent of a W&B sweep has an id for it already."""
+    agents_id = os.environ.get("WANDB_RUN_ID") if os.environ.get("WANDB_SWEEP_ID") else None
+    return {
+        "project": options.project,
+        "entity": options.entity,
+        "id": agents_id or card.id,
+        "name": card.name,
+        "group": card.group,
+        "job_type": card.job_type,
+        "tags": list(card.tags),
+        "config": dict(card.config),
+        "mode": "offline",
+        "reinit": "create_new",
+    }
+
+
+def settings(options: TrackingConfig) -> "wandb.Settings":
+    """Quiet, local and bounded."""
+    import wandb
+
+    return wandb.Settings(
+        silent=True,  # the last line on the terminal is the run's result
+        console="off",  # log.txt has what was printed
+        symlink=False,  # runs of a sweep would fight over latest-run
+        disable_git=True,  # the commit is a tag, and a remote's address may hold a password
+        init_timeout=START_SECONDS,
+        finish_timeout=START_SECONDS,
+        # Who watches a run online wants to see it soon.
+        x_transaction_log_flush_interval=2.0 if options.mode == "online" else 15.0,
+    )
+
+
+def summary_of(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of results.json by their short names, and where they come from."""
+    more = {key: results[key] for key in ("seconds", "train_seconds", "provenance") if key in results}
+    return {**results["metrics"], **more}
+
+
+def confusion_chart(counts: "Tensor") -> Any:
+    """W&B's confusion matrix; of very many classes the most frequent pairs."""
+    import wandb
+
+    cells = [(int(counts[row, column]), row, column) for row, column in counts.nonzero().tolist()]
+    pairs: list[Any] = [
+        [str(row), str(column), n] for n, row, column in sorted(cells, reverse=True)[:CONFUSIONS]
+    ]
+    table = wandb.Table(columns=["Actual", "Predicted", "nPredictions"], data=pairs)
+    fields = {"Actual": "Actual", "Predicted": "Predicted", "nPredictions": "nPredictions"}
+    return wandb.plot_table("wandb/confusion_matrix/v1", table, fields, {"title": "Test set"})
