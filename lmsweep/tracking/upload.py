@@ -5,14 +5,15 @@ long as the run does, and then for `tracking.patience` seconds at most, whatever
 and also when the run is killed. What was not uploaded by then is left to `make sync`.
 """
 
-import os
-import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from lmsweep.config import TrackingConfig
 
@@ -90,10 +91,20 @@ def follow(folder: Path, patience: float) -> bool:
         if over.wait(LOOK_EVERY_SECONDS):
             deadline = deadline or time.monotonic() + patience
             time.sleep(LOOK_EVERY_SECONDS)
-    if child.poll() is None:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+    end(child)
     return is_uploaded(folder)
+
+
+def end(uploader: "subprocess.Popen[bytes]") -> None:
+    """End W&B's uploader with the processes that it started, which would go on trying without it."""
+    if uploader.poll() is not None:
+        return
+    family = psutil.Process(uploader.pid).children(recursive=True)
+    uploader.kill()
+    uploader.wait()
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _wait_for_the_run(over: threading.Event) -> None:

@@ -6,7 +6,8 @@ before. So the newest file of an id is all that has to be uploaded, and uploadin
 
 import fcntl
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,9 @@ from lmsweep.tracking.tracker import Tracker
 from lmsweep.tracking.upload import Upload, start_upload
 
 if TYPE_CHECKING:
-    import wandb
     from torch import Tensor
 
+    import wandb
     from lmsweep.training.portrait import Portrait
 
 LOCK = "lmsweep.lock"  # held while a folder is written or uploaded
@@ -31,11 +32,11 @@ class WandbRun(Tracker):
     """One W&B run in the making."""
 
     def __init__(self, card: Card, options: TrackingConfig, folder: Path) -> None:
+        # W&B's reports about itself would wait for the network when the process ends.
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
-        # Files of artifacts wait for their upload here, too, and not in the home of whoever trained.
-        os.environ.setdefault("WANDB_DATA_DIR", str(folder.resolve()))
         self.options = options
         self.run = wandb.init(**arguments(card, options), dir=folder.parent, settings=settings(options))
         self.run.define_metric("*", step_metric=STEP)
@@ -61,13 +62,19 @@ class WandbRun(Tracker):
                 wandb.Image(example.picture.permute(1, 2, 0).numpy(), caption=example.caption)
                 for example in seen.examples
             ]
-        self.run.log(row)
+        self.show(row)
         # After the last row, whose values would take the place of those of the selected weights.
         self.run.summary.update(summary_of(results))
         if self.options.checkpoint:
             artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
-            artifact.add_file(str(checkpoint))
+            with _staging_in(self.folder.parent):
+                artifact.add_file(str(checkpoint))
             self.run.log_artifact(artifact)
+
+    def show(self, row: Mapping[str, Any]) -> None:
+        """Tables, charts and pictures, as one more row."""
+        with _staging_in(self.folder.parent):
+            self.run.log(dict(row))
 
     def close(self, exit_code: int, *, given_back: bool = False) -> None:
         """Finish the file; then wait for the upload, but never longer than `tracking.patience`."""
@@ -77,6 +84,19 @@ class WandbRun(Tracker):
         if self.upload is not None:
             self.upload.finish(0.0 if given_back else self.options.patience)
         self.lock.close()
+
+
+@contextmanager
+def _staging_in(folder: Path) -> Iterator[None]:
+    """Let the files of artifacts wait for their upload in `folder`, not in the home of whoever trained."""
+    if "WANDB_DATA_DIR" in os.environ:
+        yield
+        return
+    os.environ["WANDB_DATA_DIR"] = str(folder.resolve())
+    try:
+        yield
+    finally:
+        del os.environ["WANDB_DATA_DIR"]
 
 
 def arguments(card: Card, options: TrackingConfig) -> dict[str, Any]:

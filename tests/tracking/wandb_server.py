@@ -24,7 +24,7 @@ class WandbServer:
         self.uploads: Counter[str] = Counter()  # of complete runs, by id
         self.runs: dict[str, dict[str, Any]] = {}
         self.stop = threading.Event()
-        self.break_after = -1  # so many streams of lines from now the server breaks; -1 for never
+        self.only: str | None = None  # the id of the one run that the server does not refuse
         self.http: ThreadingHTTPServer
 
     @property
@@ -38,14 +38,16 @@ class WandbServer:
         self.requests.append(f"{method} {path}")
         if self.behaviour == "hang":
             self.stop.wait(120)
+        about_no_run = b"ServerFeatures" in body
+        wanted = self.only is None or self.only in path or self.only.encode() in body or about_no_run
         if self.behaviour != "accept":
             return 500, {"errors": []}
-        if not key_is_right:
+        if not key_is_right or not wanted:
             return 401, {"errors": []}
         if path == "/graphql":
             return 200, {"data": self.graphql(json.loads(body))}
         if path.endswith("/file_stream"):
-            return self.stream(path.split("/")[-2], json.loads(body))
+            self.stream(path.split("/")[-2], json.loads(body))
         if method == "PUT":
             _, _, name, file = path.split("/", 3)
             self.runs[name]["files"][file] = body
@@ -73,11 +75,7 @@ class WandbServer:
             }
         return {"serverInfo": {"features": []}}
 
-    def stream(self, name: str, sent: dict[str, Any]) -> tuple[int, Any]:
-        if self.break_after == 0:
-            self.behaviour = "500"
-            return 500, {}
-        self.break_after -= 1
+    def stream(self, name: str, sent: dict[str, Any]) -> None:
         history = sent.get("files", {}).get("wandb-history.jsonl")
         if history:
             lines = self.runs[name]["lines"]
@@ -85,7 +83,6 @@ class WandbServer:
         if sent.get("complete"):
             self.runs[name]["exitcode"] = sent["exitcode"]
             self.uploads[name] += 1
-        return 200, {}
 
 
 class _Handler(BaseHTTPRequestHandler):
