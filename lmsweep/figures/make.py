@@ -105,7 +105,8 @@ def _draw(
 
 
 def _attack_configs(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
-    return attack_configs(spec, str(sweep.plan.outputs), sweep.grid["evaluation"])
+    configs = attack_configs(spec, str(sweep.plan.outputs), sweep.grid["evaluation"])
+    return {name: config.model_copy(update={"tracking": sweep.tracking}) for name, config in configs.items()}
 
 
 def _attacked(

@@ -11,6 +11,8 @@ from lmsweep.sweep.identity import run_id
 from lmsweep.sweep.plan import without_seed
 from lmsweep.sweep.records import sweeps_of
 
+ATTACK = "attack"  # the job type of evaluations under an attack, and what their metrics are called
+FIGURE = "figure"
 LONGEST_TAG, LONGEST_GROUP = 64, 128  # what W&B takes
 # Values that say nothing, because they are what is meant when nothing is said.
 PLAIN = {"label_noise": 0, "fraction": 1}
@@ -38,6 +40,48 @@ def run_card(config: RunConfig, name: str, sweeps: Iterable[tuple[str, str | Non
         job_type="train",
         tags=tags_of(sweeps),
         config={**config.to_dict(), **facts},
+    )
+
+
+def attack_card(
+    config: RunConfig, evaluation: Mapping[str, Any], sweeps: Iterable[tuple[str, str | None]]
+) -> Card:
+    """The card of an evaluation, as results.json describes it, of the run with this configuration."""
+    name = attack_name(evaluation["attack"], transfer=evaluation["source"] != evaluation["target"])
+    about = {
+        key: evaluation[key] for key in ("target", "source", "source_method", "split", "samples", "attack")
+    }
+    cell = {**config.about(), "method_name": config.method_name(), "cell": group_of(config)}
+    return Card(
+        id=evaluation["id"],
+        name=f"{name}: {label(config)} seed={config.seed}",
+        group=group_of(config),
+        job_type=ATTACK,
+        tags=tags_of(sweeps),
+        config={**cell, **about, "attack_name": name, "margin": config.to_dict()["margin"]},
+    )
+
+
+def attack_name(options: Mapping[str, Any], *, transfer: bool) -> str:
+    """An attack in words: `white-box ifgsm`, `black-box fgsm in snr`, ..."""
+    words = ["black-box" if transfer else "white-box", options["kind"]]
+    words += ["in snr"] if options.get("snrs") is not None else []
+    words += [f"by {options['loss']}"] if options.get("loss", "xent") != "xent" else []
+    words += [f"to {options['target']}"] if options.get("target", "none") != "none" else []
+    return " ".join(words)
+
+
+def figure_card(record: Mapping[str, Any]) -> Card:
+    """The card of a figure; drawing it again takes the place of the old one."""
+    name, scale = record["figure"], record["scale"]
+    kept = ("figure", "scale", "title", "paper", "question", "command", "provenance", "selection", "seeds")
+    return Card(
+        id=sweep_tag(name, scale),
+        name=f"{name} at {scale} scale",
+        group=name,
+        job_type=FIGURE,
+        tags=tags_of([(name, scale)]),
+        config={key: record[key] for key in kept},
     )
 
 

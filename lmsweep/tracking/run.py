@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
-from lmsweep.config import RunConfig
+from lmsweep.config import RunConfig, TrackingConfig
 from lmsweep.tracking.card import Card, folder_of, known_sweeps, run_card
 from lmsweep.tracking.tracker import Guard, Tracker, guarded
 
@@ -21,16 +22,16 @@ def open_run(config: RunConfig, name: str) -> Tracker:
     if config.tracking.name == "none":
         return Tracker()
     card = run_card(config, name, known_sweeps(config.outputs, [name]))
-    return open_tracker(config, card)
+    return open_tracker(config.tracking, config.outputs, card)
 
 
-def open_tracker(config: RunConfig, card: Card) -> Tracker:
-    """A tracker of the kind that a run's configuration asks for."""
-    folder = folder_of(config.tracking, config.outputs)
-    if config.tracking.name == "tensorboard":
+def open_tracker(options: TrackingConfig, outputs: str | Path, card: Card) -> Tracker:
+    """A tracker of the kind that is asked for."""
+    folder = folder_of(options, outputs)
+    if options.name == "tensorboard":
         from lmsweep.tracking.tensorboard_run import TensorBoardRun
 
-        return TensorBoardRun(card, config.tracking, folder)
+        return TensorBoardRun(card, options, folder)
     from lmsweep.tracking.wandb_run import WandbRun
 
-    return WandbRun(card, config.tracking, folder)
+    return WandbRun(card, options, folder)

@@ -1,6 +1,6 @@
 """A run as TensorBoard's event files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ import yaml
 
 from lmsweep.config import TrackingConfig
 from lmsweep.tracking.card import Card
-from lmsweep.tracking.tracker import Tracker
+from lmsweep.tracking.tracker import Line, Tracker
 
 if TYPE_CHECKING:
     from lmsweep.training.portrait import Portrait
@@ -46,6 +46,19 @@ class TensorBoardRun(Tracker):
         for number, example in enumerate(seen.examples):
             self.writer.add_image(f"adversarial_examples/{number}", example.picture)
             self.writer.add_text(f"adversarial_examples/{number}", example.caption)
+
+    def table(
+        self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
+    ) -> None:
+        """A table in TensorBoard's Markdown; its curves are in the scalars."""
+        lines = [columns, ["---"] * len(columns), *rows]
+        self.writer.add_text(name, "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines))
+
+    def picture(self, name: str, file: Path) -> None:
+        """An image."""
+        from torchvision.io import decode_image
+
+        self.writer.add_image(name, decode_image(str(file)))
 
     def close(self, exit_code: int, *, given_back: bool = False) -> None:
         """Say how the run ended, and write everything out."""

@@ -1,8 +1,9 @@
 """What a mirror of a run is told, and the guard that keeps its troubles away from the run."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +11,16 @@ if TYPE_CHECKING:
     from lmsweep.training.portrait import Portrait
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Line:
+    """Which columns of a table to plot: one line per value of `group`."""
+
+    x: str
+    y: str
+    title: str
+    group: str | None = None
 
 
 class Tracker:
@@ -22,6 +33,17 @@ class Tracker:
         self, results: Mapping[str, Any], portrait: "Callable[[], Portrait]", checkpoint: Path
     ) -> None:
         """What results.json says, what there is to see, and where the selected weights are."""
+
+    def table(
+        self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
+    ) -> None:
+        """A table, and with `line` a plot of it."""
+
+    def picture(self, name: str, file: Path) -> None:
+        """An image."""
+
+    def keep(self, file: Path) -> None:
+        """A file as it is."""
 
     def close(self, exit_code: int, *, given_back: bool = False) -> None:
         """The end; `given_back` when the run goes on later from its last checkpoint."""
@@ -48,6 +70,20 @@ class Guard(Tracker):
     ) -> None:
         """Pass it on."""
         self._guarded(lambda tracker: tracker.describe(results, portrait, checkpoint))
+
+    def table(
+        self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
+    ) -> None:
+        """Pass it on."""
+        self._guarded(lambda tracker: tracker.table(name, columns, rows, line))
+
+    def picture(self, name: str, file: Path) -> None:
+        """Pass it on."""
+        self._guarded(lambda tracker: tracker.picture(name, file))
+
+    def keep(self, file: Path) -> None:
+        """Pass it on."""
+        self._guarded(lambda tracker: tracker.keep(file))
 
     def close(self, exit_code: int, *, given_back: bool = False) -> None:
         """Pass it on, once."""

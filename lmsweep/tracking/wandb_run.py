@@ -6,14 +6,15 @@ before. So the newest file of an id is all that has to be uploaded, and uploadin
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmsweep.config import TrackingConfig
-from lmsweep.tracking.card import Card
-from lmsweep.tracking.tracker import Tracker
+from lmsweep.tracking.card import ATTACK, Card
+from lmsweep.tracking.tracker import Line, Tracker
 from lmsweep.tracking.upload import Upload, start_upload
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class WandbRun(Tracker):
         self.options = options
         self.run = wandb.init(**arguments(card, options), dir=folder.parent, settings=settings(options))
         self.run.define_metric("*", step_metric=STEP)
+        self.run.define_metric(f"{ATTACK}/*", step_metric=f"{ATTACK}/strength")
         self.folder = Path(self.run.settings.sync_dir)
         self.lock = (self.folder / LOCK).open("w")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
@@ -70,6 +72,30 @@ class WandbRun(Tracker):
             with _staging_in(self.folder.parent):
                 artifact.add_file(str(checkpoint))
             self.run.log_artifact(artifact)
+
+    def table(
+        self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
+    ) -> None:
+        """A W&B table, and a chart over it."""
+        import wandb
+
+        table = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
+        row: dict[str, Any] = {name: table}
+        if line is not None:
+            row[f"{name}_plot"] = wandb.plot.line(table, line.x, line.y, stroke=line.group, title=line.title)
+        self.show(row)
+
+    def picture(self, name: str, file: Path) -> None:
+        """A W&B image."""
+        import wandb
+
+        self.show({name: wandb.Image(str(file))})
+
+    def keep(self, file: Path) -> None:
+        """A copy among the run's files; a link would break when the folder is moved."""
+        copy = Path(self.run.dir) / file.name
+        shutil.copyfile(file, copy)
+        self.run.save(str(copy), base_path=self.run.dir, policy="now")
 
     def show(self, row: Mapping[str, Any]) -> None:
         """Tables, charts and pictures, as one more row."""

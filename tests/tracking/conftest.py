@@ -1,8 +1,9 @@
 """One tracked sweep, shared by the tests that look at what it left."""
 
+import fcntl
 import os
+import pickle
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,8 +30,19 @@ class Tracked:
 
 
 @pytest.fixture(scope="session")
-def tracked_sweep(tmp_path_factory) -> Iterator[Tracked]:
-    outputs = tmp_path_factory.mktemp("tracked")
+def tracked_sweep(tmp_path_factory) -> Tracked:
+    """Made once, by whichever worker process of the tests comes first."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    kept = shared / "tracked.pickle"
+    with (shared / "tracked.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            kept.write_bytes(pickle.dumps(_sweep(shared / "tracked")))
+    return pickle.loads(kept.read_bytes())  # noqa: S301 - written above
+
+
+def _sweep(outputs: Path) -> Tracked:
     with wandb_server() as server:
         environment = {**os.environ, **server.environment(), "LMSWEEP_OUTPUTS": str(outputs)}
         words = command(
