@@ -35,14 +35,13 @@ class Standing:
 
 def look(folder: Path) -> Standing:
     """What there is below <outputs>/wandb."""
-    newest: dict[str, Path] = {}
-    for path in sorted(folder.glob("offline-run-*-*")):  # names begin with the time
-        newest[path.name.split("-", 3)[3]] = path
+    # Folders are named by the time, and numbered within a second; files by the id.
+    newest = {file.name: file.parent for file in sorted(folder.glob("offline-run-*/run-*.wandb"))}
     found = Standing()
     for path in newest.values():
         if is_uploaded(path):
             found.uploaded.append(path)
-        elif any(path.glob("*.wandb")):
+        else:
             with _locked([path]) as mine:
                 (found.waiting if mine else found.busy).append(path)
     return found

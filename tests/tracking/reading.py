@@ -26,7 +26,7 @@ class ReadBack:
 
 def files_of(outputs: Path, name: str) -> list[Path]:
     """Every file of the W&B run `name`, oldest first."""
-    return sorted((outputs / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))
+    return sorted((outputs / "wandb").glob(f"offline-run-*/run-{name}.wandb"))
 
 
 def read_back(file: Path) -> ReadBack:
