@@ -98,8 +98,8 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
             key: cast(dict[str, Any], OmegaConf.to_container(master[key], resolve=True))
             for key in ("figure", "grid")
         }
-    # How the store is treated, and where it is mirrored to, changes nothing about the figure.
-    apart = (*Request.model_fields, "tracking")
+    # How the store is treated, where it is and where it is mirrored to, changes nothing about the figure.
+    apart = (*Request.model_fields, "tracking", "outputs")
     changes = tuple(o for o in overrides if o.partition("=")[0].partition(".")[0] not in apart)
     return Sweep(name, scale, plan, parts["figure"], parts["grid"], changes, asked[0][1])
 

@@ -11,6 +11,7 @@ from lmsweep.sweep.identity import run_id
 from lmsweep.sweep.plan import without_seed
 from lmsweep.sweep.records import sweeps_of
 
+TRAIN = "train"
 ATTACK = "attack"  # the job type of evaluations under an attack, and what their metrics are called
 FIGURE = "figure"
 LONGEST_TAG, LONGEST_GROUP = 64, 128  # what W&B takes
@@ -37,7 +38,7 @@ def run_card(config: RunConfig, name: str, sweeps: Iterable[tuple[str, str | Non
         id=name,
         name=f"{label(config)} seed={config.seed}",
         group=group_of(config),
-        job_type="train",
+        job_type=TRAIN,
         tags=tags_of(sweeps),
         config={**config.to_dict(), **facts},
     )
@@ -63,12 +64,17 @@ def attack_card(
 
 
 def attack_name(options: Mapping[str, Any], *, transfer: bool) -> str:
-    """An attack in words: `white-box ifgsm`, `black-box fgsm in snr`, ..."""
-    words = ["black-box" if transfer else "white-box", options["kind"]]
-    words += ["in snr"] if options.get("snrs") is not None else []
-    words += [f"by {options['loss']}"] if options.get("loss", "xent") != "xent" else []
-    words += [f"to {options['target']}"] if options.get("target", "none") != "none" else []
-    return " ".join(words)
+    """What its metrics are called: `white_box_ifgsm`, `black_box_fgsm_snr`, `white_box_ifgsm_margin`, ..."""
+    words = ["black_box" if transfer else "white_box", options["kind"]]
+    words += ["snr"] if options.get("snrs") is not None else []
+    words += [options["loss"]] if options.get("loss", "xent") != "xent" else []
+    words += [options["target"]] if options.get("target", "none") != "none" else []
+    return "_".join(words)
+
+
+def attack_metric(name: str, what: str) -> str:
+    """The metric of an attack: its `strength`, which is the x axis of the others, `accuracy`, ..."""
+    return f"{ATTACK}/{name}/{what}"
 
 
 def figure_card(record: Mapping[str, Any]) -> Card:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from lmsweep.config import RunConfig, TrackingConfig
-from lmsweep.tracking.card import ATTACK, Card, attack_card, figure_card, known_sweeps
+from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card, known_sweeps
 from lmsweep.tracking.run import open_tracker
 from lmsweep.tracking.tracker import Guard, Line, guarded
 
@@ -23,14 +23,14 @@ def mirror_attack(
     if options.name == "none":
         return
     card = attack_card(config, results, known_sweeps(outputs, [results["target"]]))
-    columns = ("strength", "accuracy", "zero_gradients")
+    columns, attack = ("strength", "accuracy", "zero_gradients"), card.config["attack_name"]
     rows = list(zip(*(results[key] for key in ("strengths", "accuracy", "zero_gradients")), strict=True))
     with _opened(options, outputs, card) as tracker:
         for number, row in enumerate(rows):
-            values = {f"{ATTACK}/{key}": value for key, value in zip(columns, row, strict=True)}
+            values = {attack_metric(attack, key): value for key, value in zip(columns, row, strict=True)}
             tracker.log({key: value for key, value in values.items() if value is not None}, number)
-        title = f"{card.config['attack_name']}, accuracy by {results['unit']}"
-        tracker.table(f"{ATTACK}/curve", columns, rows, Line("strength", "accuracy", title))
+        title = f"{attack.replace('_', ' ')}, accuracy by {results['unit']}"
+        tracker.table(attack_metric(attack, "curve"), columns, rows, Line("strength", "accuracy", title))
 
 
 def mirror_figure(

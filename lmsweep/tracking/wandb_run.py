@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmsweep.config import TrackingConfig
-from lmsweep.tracking.card import ATTACK, Card
+from lmsweep.tracking.card import Card, attack_metric
 from lmsweep.tracking.tracker import Line, Tracker
 from lmsweep.tracking.upload import Upload, start_upload
 
@@ -41,7 +41,9 @@ class WandbRun(Tracker):
         self.options = options
         self.run = wandb.init(**arguments(card, options), dir=folder.parent, settings=settings(options))
         self.run.define_metric("*", step_metric=STEP)
-        self.run.define_metric(f"{ATTACK}/*", step_metric=f"{ATTACK}/strength")
+        attack = card.config.get("attack_name")
+        if attack:
+            self.run.define_metric(attack_metric(attack, "*"), step_metric=attack_metric(attack, "strength"))
         self.folder = Path(self.run.settings.sync_dir)
         self.lock = (self.folder / LOCK).open("w")
         fcntl.flock(self.lock, fcntl.LOCK_EX)

@@ -43,17 +43,22 @@ def test_an_attack_is_a_job_of_its_targets_cell(attacked, tracked_sweep):
         of_target = tracked_sweep.read(name).run
         assert (found.run["run_id"], found.run["job_type"]) == (results["id"], "attack")
         assert (found.run["run_group"], found.run["tags"]) == (of_target["run_group"], of_target["tags"])
-        assert found.config["attack_name"] == "white-box fgsm"
+        assert found.config["attack_name"] == "white_box_fgsm"
         assert (found.config["method_name"], found.config["target"]) == (tracked_sweep.done[name], name)
 
 
 def test_a_curve_is_rows_a_table_and_a_plot(attacked):
     for results, found, file in attacked.values():
-        curve = [(row["attack/strength"], row["attack/accuracy"]) for row in found.history[:3]]
+        curve = [
+            (row["attack/white_box_fgsm/strength"], row["attack/white_box_fgsm/accuracy"])
+            for row in found.history[:3]
+        ]
         assert curve == list(zip(results["strengths"], results["accuracy"], strict=True))
-        table = json.loads((file.parent / "files" / found.summary["attack/curve.path"]).read_text())
+        table = json.loads(
+            (file.parent / "files" / found.summary["attack/white_box_fgsm/curve.path"]).read_text()
+        )
         assert [row[:2] for row in table["data"]] == [list(point) for point in curve]
-        assert "attack/curve_plot" in found.charts
+        assert "attack/white_box_fgsm/curve_plot" in found.charts
 
 
 def test_measured_once_is_mirrored_once(attacked, tracked_sweep, store):

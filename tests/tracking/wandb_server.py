@@ -15,6 +15,9 @@ KEY = "0123456789abcdef0123456789abcdef01234567"  # what a key looks like; the s
 WRONG_KEY = "f" * 40
 
 
+PAGE = {"__typename": "PageInfo"}
+
+
 class WandbServer:
     """`behaviour` is accept, hang or 500; `runs` maps ids to what arrived."""
 
@@ -23,6 +26,7 @@ class WandbServer:
         self.requests: list[str] = []
         self.uploads: Counter[str] = Counter()  # of complete runs, by id
         self.runs: dict[str, dict[str, Any]] = {}
+        self.views: dict[str, dict[str, Any]] = {}
         self.stop = threading.Event()
         self.only: str | None = None  # the id of the one run that the server does not refuse
         self.http: ThreadingHTTPServer
@@ -73,7 +77,18 @@ class WandbServer:
             return {
                 "createArtifact": {"artifact": {"id": "a", "state": "COMMITTED", "artifactSequence": latest}}
             }
-        return {"serverInfo": {"features": []}}
+        if "upsertView(" in query["query"]:  # workspaces and reports
+            view = {"id": values.get("id") or f"view-{len(self.views) + 1}", "name": values["name"]}
+            self.views[view["id"]] = values
+            described = {"displayName": values["displayName"], "description": "", "spec": values["spec"]}
+            project = {"id": "p", "name": values["projectName"], "entityName": values["entityName"]}
+            return {"upsertView": {"view": {**view, **described, "project": project}, "inserted": True}}
+        if operation == "GetProjects":
+            return {"models": {"edges": [], "pageInfo": {**PAGE, "endCursor": None, "hasNextPage": False}}}
+        if "viewer" in query["query"]:
+            viewer = {"id": "u", "entity": "team", "username": "me", "email": "", "flags": "{}"}
+            return {"viewer": {**viewer, "teams": {"edges": []}}}
+        return {"serverInfo": {"features": []}, "upsertModel": {"model": {"id": "p"}, "inserted": True}}
 
     def stream(self, name: str, sent: dict[str, Any]) -> None:
         history = sent.get("files", {}).get("wandb-history.jsonl")
