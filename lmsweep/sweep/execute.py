@@ -1,5 +1,6 @@
 """Execute one run: claim it, train it, record what happened. Asking again for a finished run is free."""
 
+import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from lmsweep.sweep.standing import Request, standing
 from lmsweep.sweep.store import RunFolder, Store
 from lmsweep.sweep.task_ranks import first_task, follow, task_of
 from lmsweep.sweep.tasks import reason
+from lmsweep.tracking.mirror import mirror_stored
 from lmsweep.tracking.run import tracked
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ def execute(config: RunConfig, request: Request | None = None) -> tuple[RunFolde
     status = folder.read_status()
     state = standing(status, request or Request())
     if state == "cached":
+        if config.trainer.processes == 1 or os.environ.get("SLURM_PROCID", "0") == "0":  # task 0 writes
+            mirror_stored({name: config})
         return folder, folder.read_results() or {}
     if state == "failed":
         raise RunFailedError(

@@ -36,6 +36,7 @@ class Sweep:
     grid: dict[str, Any]
     overrides: tuple[str, ...] = ()
     request: Request = field(default_factory=Request)
+    jobs: tuple[tuple[str, ...], ...] = ()  # the command line of every job
 
     @property
     def label(self) -> str:
@@ -101,7 +102,8 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
     # How the store is treated, where it is and where it is mirrored to, changes nothing about the figure.
     apart = (*Request.model_fields, "tracking", "outputs")
     changes = tuple(o for o in overrides if o.partition("=")[0].partition(".")[0] not in apart)
-    return Sweep(name, scale, plan, parts["figure"], parts["grid"], changes, asked[0][1])
+    lines = tuple(map(tuple, jobs))
+    return Sweep(name, scale, plan, parts["figure"], parts["grid"], changes, asked[0][1], lines)
 
 
 def _number(name: str) -> float:

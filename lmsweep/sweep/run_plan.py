@@ -1,7 +1,11 @@
 """Run a plan on this machine and tell how it went."""
 
+import os
+import sys
 import time
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 from lmsweep.sweep.devices import Slot, cores_for, slots, visible_gpus
 from lmsweep.sweep.local import LocalSweep, Outcome
@@ -9,6 +13,8 @@ from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.pool import PRELOAD, Pool, call_all
 from lmsweep.sweep.progress import Progress, duration, label, print_failures
 from lmsweep.sweep.standing import Request
+from lmsweep.sweep.tasks import call_each
+from lmsweep.tracking.mirror import mirror_stored, unmirrored
 
 
 def places(plan: Plan, *, jobs: int | None = None, runs_per_gpu: int = 1) -> list[Slot]:
@@ -36,7 +42,19 @@ def run_plan(plan: Plan, request: Request, slots: Sequence[Slot]) -> Outcome:
     with Progress(plan.about(), len(slots)) as progress:
         outcome = LocalSweep(plan, request, pool, progress).run()
     report(plan, outcome, progress, began)
+    _mirror(plan)
     return outcome
+
+
+def _mirror(plan: Plan) -> None:
+    """Mirror finished runs that were trained before anybody asked for that; one process is enough."""
+    late = {name: plan.runs[name] for name in unmirrored(plan.runs)}
+    if not late:
+        return
+    tasks = {"mirror": partial(mirror_stored, late)}
+    _, failures = call_each([{}], tasks, Path(os.devnull))
+    told = failures.get("mirror", f"{len(late)} runs of the store were mirrored")
+    print(f"Tracking: {told}.", file=sys.stderr, flush=True)
 
 
 def report(plan: Plan, outcome: Outcome, progress: Progress, began: float) -> None:

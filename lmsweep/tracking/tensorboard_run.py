@@ -35,12 +35,14 @@ class TensorBoardRun(Tracker):
             self.writer.add_scalar(name, value, step)
 
     def describe(
-        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait]", checkpoint: Path
+        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
     ) -> None:
         """The results beside the hyperparameters, and pictures."""
         metrics = {f"results/{key}": value for key, value in results["metrics"].items()}
         self.writer.add_hparams(_plain(self.card.config), metrics, run_name=".")
         seen = portrait()
+        if seen is None:
+            return
         share = seen.confusion / seen.confusion.sum(1, keepdim=True).clamp(min=1)
         self.writer.add_image("confusion", share.unsqueeze(0))
         for number, example in enumerate(seen.examples):

@@ -30,9 +30,9 @@ class Tracker:
         """A line of metrics.jsonl; a run that goes on tells all lines it keeps again, from the first one."""
 
     def describe(
-        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait]", checkpoint: Path
+        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
     ) -> None:
-        """What results.json says, what there is to see, and where the selected weights are."""
+        """What results.json says, what there is to see (None without weights), and where the weights are."""
 
     def table(
         self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
@@ -66,7 +66,7 @@ class Guard(Tracker):
         self._guarded(lambda tracker: tracker.log(values, step))
 
     def describe(
-        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait]", checkpoint: Path
+        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
     ) -> None:
         """Pass it on."""
         self._guarded(lambda tracker: tracker.describe(results, portrait, checkpoint))

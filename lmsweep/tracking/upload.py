@@ -5,6 +5,7 @@ long as the run does, and then for `tracking.patience` seconds at most, whatever
 and also when the run is killed. What was not uploaded by then is left to `make sync`.
 """
 
+import os
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from lmsweep.config import TrackingConfig
 
 FAILED = "upload-failed"  # in the folder of all W&B runs: touched when an upload does not get through
 LOG = "upload.log"  # in the folder of one: what W&B's uploader said
+RUN_ID, SWEEP_ID = "WANDB_RUN_ID", "WANDB_SWEEP_ID"  # how an agent tells a run about itself
 LEAVE_SECONDS = 3.0  # for the process to end its own child
 LOOK_EVERY_SECONDS = 0.1
 
@@ -60,6 +62,8 @@ def start_upload(folder: Path, options: TrackingConfig, lock: int) -> Upload | N
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for the run
         pass_fds=(lock,),
+        # What an agent of a W&B sweep says about one run is in that run's file.
+        env={key: value for key, value in os.environ.items() if key not in (RUN_ID, SWEEP_ID)},
     )
     return Upload(process, folder)
 

@@ -5,6 +5,7 @@ before. So the newest file of an id is all that has to be uploaded, and uploadin
 """
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmsweep.config import TrackingConfig
-from lmsweep.tracking.card import Card, attack_metric
+from lmsweep.files import write_atomically
+from lmsweep.tracking.card import TRAIN, Card, attack_metric
 from lmsweep.tracking.tracker import Line, Tracker
-from lmsweep.tracking.upload import Upload, start_upload
+from lmsweep.tracking.upload import RUN_ID, SWEEP_ID, Upload, start_upload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import wandb
     from lmsweep.training.portrait import Portrait
 
+CARD = "lmsweep.json"  # what a folder is about, for those who look which runs are mirrored
 LOCK = "lmsweep.lock"  # held while a folder is written or uploaded
 START_SECONDS = 30.0  # for W&B's own process on this machine to answer; no network is involved
 CONFUSIONS = 10_000  # rows of a table, which is what W&B shows of one
@@ -45,6 +48,7 @@ class WandbRun(Tracker):
         if attack:
             self.run.define_metric(attack_metric(attack, "*"), step_metric=attack_metric(attack, "strength"))
         self.folder = Path(self.run.settings.sync_dir)
+        write_atomically(self.folder / CARD, json.dumps({"id": self.run.id, "tags": card.tags}) + "\n")
         self.lock = (self.folder / LOCK).open("w")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.upload: Upload | None = start_upload(self.folder, options, self.lock.fileno())
@@ -54,22 +58,23 @@ class WandbRun(Tracker):
         self.run.log({**values, STEP: step}, step=step)
 
     def describe(
-        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait]", checkpoint: Path
+        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
     ) -> None:
         """The summary, the confusion matrix, a few pictures and, on request, the weights."""
         import wandb
 
         seen = portrait()
-        row: dict[str, Any] = {"confusion": confusion_chart(seen.confusion)}
-        if seen.examples:
-            row["adversarial_examples"] = [
-                wandb.Image(example.picture.permute(1, 2, 0).numpy(), caption=example.caption)
-                for example in seen.examples
-            ]
-        self.show(row)
+        if seen is not None:
+            row: dict[str, Any] = {"confusion": confusion_chart(seen.confusion)}
+            if seen.examples:
+                row["adversarial_examples"] = [
+                    wandb.Image(example.picture.permute(1, 2, 0).numpy(), caption=example.caption)
+                    for example in seen.examples
+                ]
+            self.show(row)
         # After the last row, whose values would take the place of those of the selected weights.
         self.run.summary.update(summary_of(results))
-        if self.options.checkpoint:
+        if self.options.checkpoint and checkpoint.exists():
             artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
             with _staging_in(self.folder.parent):
                 artifact.add_file(str(checkpoint))
@@ -127,13 +132,18 @@ def _staging_in(folder: Path) -> Iterator[None]:
         del os.environ["WANDB_DATA_DIR"]
 
 
+def wandb_id(card: Card) -> str:
+    """Our id; an agent of a W&B sweep has given the run another one already."""
+    given = os.environ.get(RUN_ID) if os.environ.get(SWEEP_ID) else None
+    return given if given and card.job_type == TRAIN else card.id
+
+
 def arguments(card: Card, options: TrackingConfig) -> dict[str, Any]:
-    """What W&B is told about a run. An agent of a W&B sweep has an id for it already."""
-    agents_id = os.environ.get("WANDB_RUN_ID") if os.environ.get("WANDB_SWEEP_ID") else None
+    """What W&B is told about a run."""
     return {
         "project": options.project,
         "entity": options.entity,
-        "id": agents_id or card.id,
+        "id": wandb_id(card),
         "name": card.name,
         "group": card.group,
         "job_type": card.job_type,
@@ -153,6 +163,7 @@ def settings(options: TrackingConfig) -> "wandb.Settings":
         console="off",  # log.txt has what was printed
         symlink=False,  # runs of a sweep would fight over latest-run
         disable_git=True,  # the commit is a tag, and a remote's address may hold a password
+        sweep_id=os.environ.get(SWEEP_ID),
         init_timeout=START_SECONDS,
         finish_timeout=START_SECONDS,
         # Who watches a run online wants to see it soon.
