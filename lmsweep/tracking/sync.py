@@ -6,7 +6,7 @@ marks beside the file what was uploaded; a call that was stopped, or met a serve
 
 import argparse
 import fcntl
-import os
+import json
 import subprocess
 import sys
 import time
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from lmsweep.commands import outputs_argument, reported
 from lmsweep.errors import UserError
-from lmsweep.tracking.upload import FAILED, end, is_uploaded
-from lmsweep.tracking.wandb_run import LOCK
+from lmsweep.tracking.upload import FAILED, end, is_uploaded, uploader_environment
+from lmsweep.tracking.wandb_run import CARD, LOCK
 
 LOOK_EVERY_SECONDS = 0.2
 AT_ONCE = 100  # folders per call of W&B's uploader, because a command line has an end
@@ -47,8 +47,11 @@ def look(folder: Path) -> Standing:
     return found
 
 
-def sync(outputs: Path, *, stall: float, dry_run: bool = False) -> str:
-    """Upload, and say in a sentence what happened; UserError when something is left."""
+def sync(outputs: Path, *, stall: float, dry_run: bool = False, artifacts: bool = True) -> str:
+    """Upload, and say in a sentence what happened; UserError when something is left.
+
+    `artifacts` are tables and checkpoints, which W&B looks for where they were recorded.
+    """
     folder = outputs / "wandb"
     found = look(folder)
     rest = f"{len(found.uploaded)} were there already"
@@ -56,6 +59,8 @@ def sync(outputs: Path, *, stall: float, dry_run: bool = False) -> str:
         rest += f", {len(found.busy)} are still being written"
     if dry_run or not found.waiting:
         return f"{len(found.waiting)} runs to upload from {folder}; {rest}."
+    if artifacts:
+        _check_staging(found.waiting, folder)
     for start in range(0, len(found.waiting), AT_ONCE):
         with _locked(found.waiting[start : start + AT_ONCE]) as mine:
             if mine and not _upload(mine, stall):
@@ -71,11 +76,21 @@ def sync(outputs: Path, *, stall: float, dry_run: bool = False) -> str:
     return f"{done} runs uploaded from {folder}; {rest}."
 
 
+def _check_staging(folders: Sequence[Path], here: Path) -> None:
+    """Refuse to lose artifacts: W&B's uploader leaves out what it does not find, and calls that complete."""
+    for folder in folders:
+        staging = Path(json.loads((folder / CARD).read_bytes())["staging"])
+        if not staging.exists():
+            raise UserError(
+                f"{folder.name} was recorded in {staging}, where W&B looks for its tables and checkpoints: "
+                f"ln -s {here.resolve()} {staging} puts it right, --without-artifacts leaves them out."
+            )
+
+
 def _upload(folders: Sequence[Path], stall: float) -> bool:
     """Whether all got through; W&B's uploader is ended when it gets none through for `stall` seconds."""
     words = [sys.executable, "-m", "wandb", "beta", "sync", "--yes", *map(str, folders)]
-    quiet = {"WANDB_ERROR_REPORTING": "false"}  # its reports about itself
-    process = subprocess.Popen(words, env={**quiet, **os.environ})  # noqa: S603 - W&B's own command
+    process = subprocess.Popen(words, env=uploader_environment(folders[0]))  # noqa: S603 - W&B's own
     done, since = 0, time.monotonic()
     try:
         while process.poll() is None:
@@ -117,9 +132,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--stall", type=float, default=600.0, help="give up when nothing gets through for so many seconds"
     )
+    parser.add_argument(
+        "--without-artifacts", action="store_true", help="though tables and checkpoints were moved away"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only say how many there are")
     options = parser.parse_args(arguments)
-    reported(lambda: print(sync(options.outputs, stall=options.stall, dry_run=options.dry_run), flush=True))
+    wanted = {"dry_run": options.dry_run, "artifacts": not options.without_artifacts}
+    reported(lambda: print(sync(options.outputs, stall=options.stall, **wanted), flush=True))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,12 @@ def follow(folder: Path, patience: float) -> bool:
     threading.Thread(target=_wait_for_the_run, args=(over,), daemon=True).start()
     with (folder / LOG).open("ab") as log:
         child = subprocess.Popen(  # noqa: S603 - W&B's own command
-            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=uploader_environment(folder),
         )
     deadline: float | None = None
     while child.poll() is None and (deadline is None or time.monotonic() < deadline):
@@ -97,6 +102,11 @@ def follow(folder: Path, patience: float) -> bool:
             time.sleep(LOOK_EVERY_SECONDS)
     end(child)
     return is_uploaded(folder)
+
+
+def uploader_environment(folder: Path) -> dict[str, str]:
+    """W&B's uploader reports nothing about itself, and keeps its logs beside the runs."""
+    return {"WANDB_ERROR_REPORTING": "false", **os.environ, "WANDB_DIR": str(folder.parent.parent)}
 
 
 def end(uploader: "subprocess.Popen[bytes]") -> None:

@@ -20,9 +20,9 @@ from lmsweep.tracking.tracker import Line, Tracker
 from lmsweep.tracking.upload import RUN_ID, SWEEP_ID, Upload, start_upload
 
 if TYPE_CHECKING:
+    import wandb
     from torch import Tensor
 
-    import wandb
     from lmsweep.training.portrait import Portrait
 
 CARD = "lmsweep.json"  # what a folder is about, for those who look which runs are mirrored
@@ -48,7 +48,9 @@ class WandbRun(Tracker):
         if attack:
             self.run.define_metric(attack_metric(attack, "*"), step_metric=attack_metric(attack, "strength"))
         self.folder = Path(self.run.settings.sync_dir)
-        write_atomically(self.folder / CARD, json.dumps({"id": self.run.id, "tags": card.tags}) + "\n")
+        self.staging = os.environ.get("WANDB_DATA_DIR") or str(folder.resolve())
+        told = {"id": self.run.id, "tags": card.tags, "staging": self.staging}
+        write_atomically(self.folder / CARD, json.dumps(told) + "\n")
         self.lock = (self.folder / LOCK).open("w")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.upload: Upload | None = start_upload(self.folder, options, self.lock.fileno())
@@ -76,7 +78,7 @@ class WandbRun(Tracker):
         self.run.summary.update(summary_of(results))
         if self.options.checkpoint and checkpoint.exists():
             artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
-            with _staging_in(self.folder.parent):
+            with _staging_in(self.staging):
                 artifact.add_file(str(checkpoint))
             self.run.log_artifact(artifact)
 
@@ -106,7 +108,7 @@ class WandbRun(Tracker):
 
     def show(self, row: Mapping[str, Any]) -> None:
         """Tables, charts and pictures, as one more row."""
-        with _staging_in(self.folder.parent):
+        with _staging_in(self.staging):
             self.run.log(dict(row))
 
     def close(self, exit_code: int, *, given_back: bool = False) -> None:
@@ -120,16 +122,15 @@ class WandbRun(Tracker):
 
 
 @contextmanager
-def _staging_in(folder: Path) -> Iterator[None]:
+def _staging_in(folder: str) -> Iterator[None]:
     """Let the files of artifacts wait for their upload in `folder`, not in the home of whoever trained."""
-    if "WANDB_DATA_DIR" in os.environ:
-        yield
-        return
-    os.environ["WANDB_DATA_DIR"] = str(folder.resolve())
+    before = os.environ.get("WANDB_DATA_DIR")
+    os.environ["WANDB_DATA_DIR"] = folder
     try:
         yield
     finally:
-        del os.environ["WANDB_DATA_DIR"]
+        if before is None:
+            del os.environ["WANDB_DATA_DIR"]
 
 
 def wandb_id(card: Card) -> str:

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
@@ -10,7 +11,7 @@ import pytorch_lightning as pl
 from lmsweep.errors import UserError
 from lmsweep.sweep.execute import train
 from lmsweep.tracking.sync import look, main, sync
-from lmsweep.tracking.wandb_run import LOCK
+from lmsweep.tracking.wandb_run import CARD, LOCK
 from lmsweep.training.run import prepare_run
 from tests.test_config import config
 from tests.tracking.reading import files_of, read_back, rows
@@ -95,3 +96,17 @@ def test_a_run_that_is_being_written_is_left_for_later(recorded):
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert look(outputs / "wandb").busy == [folder]
     assert look(outputs / "wandb").waiting == [folder]
+
+
+def test_artifacts_that_stayed_behind_are_named_and_not_lost(recorded, tmp_path):
+    outputs, name, _ = recorded
+    folder = files_of(outputs, name)[-1].parent
+    moved = tmp_path / "wandb" / folder.name
+    shutil.copytree(folder, moved)
+    for mark in moved.glob("*.synced"):
+        mark.unlink()
+    card = json.loads((moved / CARD).read_text())
+    assert Path(card["staging"]) == outputs / "wandb"
+    (moved / CARD).write_text(json.dumps({**card, "staging": "/not/here/wandb"}))
+    with pytest.raises(UserError, match=f"ln -s {tmp_path}/wandb /not/here/wandb puts it right"):
+        sync(tmp_path, stall=1)
