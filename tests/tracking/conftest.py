@@ -16,7 +16,7 @@ from tests.tracking.wandb_server import wandb_server
 
 @dataclass
 class Tracked:
-    """Two networks that were trained and two that broke, as one sweep."""
+    """A network that was trained and one that broke, as one sweep."""
 
     outputs: Path
     called: "subprocess.CompletedProcess[str]"
@@ -46,7 +46,7 @@ def _sweep(outputs: Path) -> Tracked:
     with wandb_server() as server:
         environment = {**os.environ, **server.environment(), "LMSWEEP_OUTPUTS": str(outputs)}
         words = command(
-            *("sweep=fig2_mnist_noise", "scale=smoke", "method=xent,margin_l2_all", "seed=0"),
+            *("sweep=fig2_mnist_noise", "scale=smoke", "method=margin_l2_all", "seed=0"),
             *("data.label_noise=0", "tracking=wandb", "tracking.checkpoint=true", "telemetry.every=10"),
             "model._target_=lmsweep.models.ConvNet,tests.sweep.raising.Raising",
             "trainer.log_every=10",

@@ -61,14 +61,14 @@ def test_everything_is_uploaded_once_though_the_server_breaks_on_the_way(recorde
         for key, value in server.environment().items():
             monkeypatch.setenv(key, value)
         server.behaviour = "hang"
-        with pytest.raises(UserError, match="W&B took 0 of 5 runs"):
+        with pytest.raises(UserError, match="W&B took 0 of 3 runs"):
             sync(outputs, stall=2)
         server.behaviour, server.only = "accept", name
-        with pytest.raises(UserError, match="W&B took 1 of 5 runs"):
+        with pytest.raises(UserError, match="W&B took 1 of 3 runs"):
             sync(outputs, stall=60)
         assert server.uploads == {name: 1}
         server.only = None
-        assert sync(outputs, stall=60).startswith("4 runs uploaded")
+        assert sync(outputs, stall=60).startswith("2 runs uploaded")
         assert server.uploads == dict.fromkeys(names, 1)
         asked = len(server.requests)
         main(["--outputs", str(outputs)])
@@ -81,7 +81,7 @@ def test_everything_is_uploaded_once_though_the_server_breaks_on_the_way(recorde
         == [row["step"] for row in rows(outputs / "runs" / name / "metrics.jsonl")]
     )
     exits = {other: server.runs[other]["exitcode"] for other in names}
-    assert sorted(exits.values()) == [0, 0, 0, 1, 1]
+    assert sorted(exits.values()) == [0, 0, 1]
     there = json.loads(server.runs[name]["config"])
     assert there["run_id"]["value"] == name
 

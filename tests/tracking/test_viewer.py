@@ -12,8 +12,8 @@ from tests.tracking.reading import files_of
 pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux, as a terminal to look at")
 
 
-def test_wandb_leet_opens_a_run_and_turns_its_pages(tracked_sweep, tmp_path):
-    (name,) = [name for name, method in tracked_sweep.done.items() if method == "margin_l2_all"]
+def test_wandb_leet_opens_a_run_and_finds_its_metrics(tracked_sweep, tmp_path):
+    (name,) = tracked_sweep.done
     (file,) = files_of(tracked_sweep.outputs, name)
     tmux = ["tmux", "-S", str(tmp_path / "socket")]
     fresh = ["env", f"WANDB_CONFIG_DIR={tmp_path}"]  # whichever panes were open the last time
@@ -31,7 +31,9 @@ def test_wandb_leet_opens_a_run_and_turns_its_pages(tracked_sweep, tmp_path):
 
     try:
         wait_for(f"ID: {name}", "State: Finished", "fig2_mnist_noise-smoke", "distance/test/")
-        subprocess.run([*tmux, "send-keys", "n"], check=True)
-        wait_for("margin/")
+        subprocess.run([*tmux, "send-keys", "/"], check=True)
+        wait_for("Filter")
+        subprocess.run([*tmux, "send-keys", "margin/loss", "Enter"], check=True)
+        wait_for("margin/loss/conv1", "margin/loss/output")
     finally:
         subprocess.run([*tmux, "kill-server"])
