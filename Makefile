@@ -13,9 +13,11 @@ export OMP_NUM_THREADS ?= 1
 FIG   ?= fig2_mnist_noise
 SCALE ?= smoke
 JOBS  ?=
-REPRODUCE = $(PY) -m lmsweep.reproduce --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS))
+# Where runs, attacks and figures are mirrored to: none, wandb or tensorboard.
+TRACKING ?= none
+REPRODUCE = $(PY) -m lmsweep.reproduce --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS)) tracking=$(TRACKING)
 
-.PHONY: help setup test lint format reproduce-figure reproduce-all verify-figure publish report status bench lock clean
+.PHONY: help setup test lint format reproduce-figure reproduce-all verify-figure publish report status sync dashboard bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -42,7 +44,7 @@ format: setup ## let ruff format and fix what it can
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-reproduce-figure: setup ## train what a figure needs and draw it: [FIG=fig2_mnist_noise] [SCALE=smoke] [JOBS=2]
+reproduce-figure: setup ## train what a figure needs and draw it: [FIG=fig2_mnist_noise] [SCALE=smoke] [JOBS=2] [TRACKING=wandb]
 	$(REPRODUCE) $(FIG)
 
 reproduce-all: setup ## every figure: [SCALE=smoke] [JOBS=2]
@@ -62,6 +64,12 @@ report: setup ## all drawn figures on one page: outputs/report/index.html
 
 status: setup ## sweeps and runs by state, with their results
 	@$(PY) -m lmsweep.status
+
+sync: setup ## upload to W&B what was recorded offline and is not there yet
+	$(PY) -m lmsweep.tracking.sync
+
+dashboard: setup ## build a W&B workspace and a report for a figure: [FIG=...] [SCALE=...]
+	$(PY) -m lmsweep.tracking.dashboard --sweep $(FIG) --scale $(SCALE)
 
 bench: setup ## measure speed, side by side with others
 	$(PY) benchmarks/sweep_overhead.py

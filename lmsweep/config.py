@@ -168,9 +168,16 @@ NO_TELEMETRY = TelemetryConfig(every=0, norm=2.0, layers="even:3", samples=500)
 class TrackingConfig(Node):
     """`tracking`: where the run is mirrored to, beside the store."""
 
-    name: Annotated[Literal["none", "wandb"], Field(description="none or wandb")]
+    name: Annotated[Literal["none", "tensorboard", "wandb"], Field(description="none, tensorboard or wandb")]
+    # What a choice has no use for, and what runs had that were stored before there were these keys.
     project: Name = "lmsweep"
+    entity: Annotated[str | None, Field(min_length=1, description="a user or team, or null")] = None
     mode: Annotated[Literal["offline", "online"], Field(description="offline or online")] = "offline"
+    patience: NonNegative = 0.0
+    pause: NonNegative = 0.0
+    examples: Whole = 0
+    epsilon: Positive = 0.1
+    checkpoint: Flag = False
 
 
 class RunConfig(Node):

@@ -7,20 +7,28 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+_ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "numpy")
 
 
 @cache
 def provenance() -> dict[str, Any]:
     """The commit of this checkout (None outside of one), whether it was changed, and versions."""
-    root = Path(__file__).resolve().parent.parent
-    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
+    commit = _git(_ROOT, "rev-parse", "HEAD") if (_ROOT / ".git").exists() else None
     return {
         "commit": commit,
-        "dirty": bool(_git(root, "status", "--porcelain")) if commit else None,
+        "dirty": bool(_git(_ROOT, "status", "--porcelain")) if commit else None,
         "python": platform.python_version(),
         **{name: version(name) for name in _PACKAGES},
     }
+
+
+@cache
+def version_name() -> str | None:
+    """The commit as `git describe` names it; None outside of a checkout."""
+    if not (_ROOT / ".git").exists():
+        return None
+    return _git(_ROOT, "describe", "--tags", "--always", "--dirty")
 
 
 def _git(root: Path, *arguments: str) -> str | None:

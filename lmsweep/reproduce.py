@@ -29,6 +29,7 @@ from lmsweep.sweep.records import record_sweep
 from lmsweep.sweep.run_plan import places, run_plan
 from lmsweep.sweep.standing import Request
 from lmsweep.sweep.tasks import call_each
+from lmsweep.tracking.jobs import mirror_figure
 
 
 class ReproductionError(UserError):
@@ -79,6 +80,7 @@ def reproduce_sweeps(sweeps: Sequence[Sweep], *, jobs: int | None = None, tell: 
     for sweep in sweeps:
         failures |= _evaluate(sweep, jobs)
         made = make_figure(sweep)
+        mirror_figure(sweep.tracking, sweep.plan.outputs, made.record, made.picture)
         if tell:
             print_claims(made.record)
             print(made.picture, flush=True)

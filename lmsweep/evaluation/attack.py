@@ -9,6 +9,7 @@ from lmsweep.evaluation.jobs import Job, complete
 from lmsweep.evaluation.runs import StoredRun, check_transfer, cross_entropy_source, find_run
 from lmsweep.sweep.execute import Results
 from lmsweep.sweep.store import RunFolder
+from lmsweep.tracking.jobs import mirror_attack
 
 if TYPE_CHECKING:
     from lmsweep.attacks.protocol import Attack
@@ -22,9 +23,17 @@ def evaluate(config: EvaluationConfig) -> list[tuple[Job, RunFolder, Results]]:
     """
     jobs = _jobs(config)
     done: dict[str, tuple[RunFolder, Results]] = {}
+    fresh: list[Job] = []
+
+    def work(missing: list[Job], _folders: list[RunFolder]) -> list[Results]:
+        fresh.extend(missing)
+        return _measure(config, missing)
+
     for group in _groups(config, jobs):
-        found = complete(config.outputs, group, lambda missing, _: _measure(config, missing))
+        found = complete(config.outputs, group, work)
         done |= {job.id: pair for job, pair in zip(group, found, strict=True)}
+    for job in fresh:
+        mirror_attack(config.tracking, config.outputs, job.target.config, done[job.id][1])
     return [(job, *done[job.id]) for job in jobs]
 
 

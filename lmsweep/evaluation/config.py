@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
+from lmsweep.config import TrackingConfig
 from lmsweep.errors import ConfigError
 from lmsweep.explain import invalid_value
 from lmsweep.fields import Count, Flag, Name, Node, NonNegative, Positive
@@ -89,11 +90,12 @@ class EvaluationConfig(StoredRunsConfig):
 
     source: Name
     attack: AttackConfig
+    tracking: TrackingConfig
 
     def attack_identity(self, *, transfer: bool) -> dict[str, Any]:
         """The part that can change one curve; examples for other networks never stop early."""
         config = self.identity_dict()
-        del config["source"]
+        del config["source"], config["tracking"]
         attack = config["attack"]
         for key in UNUSED[self.attack.kind]:
             del attack[key]

@@ -7,6 +7,7 @@ from lmsweep.cli import reported
 from lmsweep.figures.make import make_figure
 from lmsweep.figures.summary import print_claims
 from lmsweep.sweep.expansion import read_sweep
+from lmsweep.tracking.jobs import mirror_figure
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -21,7 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _draw(words: Sequence[str], scale: str) -> None:
     overrides = [word for word in words if "=" in word]
     for name in (word for word in words if "=" not in word):
-        made = make_figure(read_sweep(name, scale, overrides))
+        sweep = read_sweep(name, scale, overrides)
+        made = make_figure(sweep)
+        mirror_figure(sweep.tracking, sweep.plan.outputs, made.record, made.picture)
         print_claims(made.record)
         print(made.picture, flush=True)
 

@@ -44,14 +44,14 @@ def spec_of(sweep: Sweep) -> FigureSpec:
 def attacked(sweep: Sweep, spec: FigureSpec) -> tuple[pd.DataFrame, list[Request]]:
     """The runs that selection chooses for the attack panels, and the evaluations they need."""
     rows = collect.run_rows(sweep.plan.runs, sweep.plan.store, collect.axes_of(spec))
-    return _attacked(spec, rows, _attack_configs(sweep, spec))
+    return _attacked(spec, rows, attack_configs_of(sweep, spec))
 
 
 def make_figure(sweep: Sweep) -> Made:
     """Write the PNG, PDF, CSV and JSON of a figure below outputs/figures/<scale>/."""
     spec, plan = spec_of(sweep), sweep.plan
     rows = collect.run_rows(plan.runs, plan.store, collect.axes_of(spec))
-    configs = _attack_configs(sweep, spec)
+    configs = attack_configs_of(sweep, spec)
     chosen_to_attack, asked = _attacked(spec, rows, configs)
     found, evaluation_ids = curves(asked, plan.runs)
     chosen = select(spec.selection, _points(sweep, spec, rows, found), spec.attack_panels)
@@ -104,8 +104,10 @@ def _draw(
     return draw_regions(regions(sweep, spec, points), spec.title, scale)
 
 
-def _attack_configs(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
-    return attack_configs(spec, str(sweep.plan.outputs), sweep.grid["evaluation"])
+def attack_configs_of(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
+    """The evaluations behind the attack panels, without runs."""
+    configs = attack_configs(spec, str(sweep.plan.outputs), sweep.grid["evaluation"])
+    return {name: config.model_copy(update={"tracking": sweep.tracking}) for name, config in configs.items()}
 
 
 def _attacked(

@@ -1,5 +1,6 @@
 """Execute one run: claim it, train it, record what happened. Asking again for a finished run is free."""
 
+import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -17,6 +18,8 @@ from lmsweep.sweep.standing import Request, standing
 from lmsweep.sweep.store import RunFolder, Store
 from lmsweep.sweep.task_ranks import first_task, follow, task_of
 from lmsweep.sweep.tasks import reason
+from lmsweep.tracking.mirror import mirror_stored
+from lmsweep.tracking.run import tracked
 
 if TYPE_CHECKING:
     from lmsweep.training.run import Job
@@ -36,6 +39,8 @@ def execute(config: RunConfig, request: Request | None = None) -> tuple[RunFolde
     status = folder.read_status()
     state = standing(status, request or Request())
     if state == "cached":
+        if config.trainer.processes == 1 or os.environ.get("SLURM_PROCID", "0") == "0":  # task 0 writes
+            mirror_stored({name: config})
         return folder, folder.read_results() or {}
     if state == "failed":
         raise RunFailedError(
@@ -62,15 +67,17 @@ def train(config: RunConfig, prepare: "Callable[[], Job] | None" = None, *, forc
     ready = prepare or partial(prepare_run, config)
     task = task_of(config, name)
     if task and task.rank > 0:
-        return follow(config, task, name, store.run(name).path, ready)
+        return follow(config, task, store.run(name).path, ready)
 
     def work(folders: list[RunFolder]) -> list[Results]:
         company = LocalRanks(config, folders[0]) if config.trainer.processes > 1 else None
-        results = run(ready(), name, folders[0].path, folders[0].check_claim, first or company)
+        tracker.open()
+        results = run(ready(), name, folders[0].path, folders[0].check_claim, first or company, tracker)
         return [{**results, "cost_key": cost_key(config)}]
 
     configs = {name: config.to_dict()}
-    with first_task(config, task) as first:
+    # The mirror ends last, so that no upload keeps results from being recorded.
+    with tracked(config, name) as tracker, first_task(config, task) as first:
         results = perform(store, configs, work, about={name: config.about()}, force=force)[name]
         if first:
             first.end(results)

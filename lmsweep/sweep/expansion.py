@@ -16,6 +16,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from lmsweep.cli import config_folder
+from lmsweep.config import TrackingConfig
 from lmsweep.errors import ConfigError
 from lmsweep.sweep.compose import Composer
 from lmsweep.sweep.grid import expand
@@ -35,6 +36,7 @@ class Sweep:
     grid: dict[str, Any]
     overrides: tuple[str, ...] = ()
     request: Request = field(default_factory=Request)
+    jobs: tuple[tuple[str, ...], ...] = ()  # the command line of every job
 
     @property
     def label(self) -> str:
@@ -43,6 +45,11 @@ class Sweep:
             return self.scale
         digest = hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:6]
         return f"{self.scale}-{digest}"
+
+    @property
+    def tracking(self) -> TrackingConfig:
+        """Where runs, evaluations and the figure are mirrored to."""
+        return next(iter(self.plan.runs.values())).tracking
 
     @property
     def command(self) -> str:
@@ -92,9 +99,11 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
             key: cast(dict[str, Any], OmegaConf.to_container(master[key], resolve=True))
             for key in ("figure", "grid")
         }
-    # How the store is treated changes nothing about the figure.
-    changes = tuple(o for o in overrides if o.partition("=")[0] not in Request.model_fields)
-    return Sweep(name, scale, plan, parts["figure"], parts["grid"], changes, asked[0][1])
+    # How the store is treated, where it is and where it is mirrored to, changes nothing about the figure.
+    apart = (*Request.model_fields, "tracking", "outputs")
+    changes = tuple(o for o in overrides if o.partition("=")[0].partition(".")[0] not in apart)
+    lines = tuple(map(tuple, jobs))
+    return Sweep(name, scale, plan, parts["figure"], parts["grid"], changes, asked[0][1], lines)
 
 
 def _number(name: str) -> float:

@@ -138,7 +138,7 @@ def _take_part(config: RunConfig, folder: Path, world: "World", port: int) -> No
     try:
         job = prepare_run(config)
         with process_group(world, reach_store(HERE, port), config.trainer.accelerator):
-            take_part(job, folder.name, folder, world)
+            take_part(job, folder, world)
     except Exception as error:
         error.add_note(f"On rank {world.rank}:\n{traceback.format_exc()}")
         raise

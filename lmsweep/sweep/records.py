@@ -34,6 +34,14 @@ def read_sweeps(outputs: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield path.stem, json.loads(path.read_bytes())
 
 
+def sweeps_of(outputs: Path, run: str) -> list[tuple[str, str | None]]:
+    """The name and the scale of every named sweep that asked for a run."""
+    found = {
+        (content["sweep"], content["scale"]) for _, content in read_sweeps(outputs) if run in content["runs"]
+    }
+    return sorted(pair for pair in found if pair[0] != UNNAMED)
+
+
 def runs_of(outputs: Path, wanted: str) -> set[str]:
     """The ids of all runs of the sweep `wanted`: its name (at every scale), or the name of one record."""
     found: set[str] = set()

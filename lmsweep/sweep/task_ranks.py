@@ -154,9 +154,7 @@ def _lost_connection(error: BaseException) -> bool:
     return any(word in words for word in ("connection", "gloo", "nccl", "peer"))
 
 
-def follow(
-    config: RunConfig, task: Task, run_id: str, folder: Path, prepare: "Callable[[], Job]"
-) -> dict[str, Any]:
+def follow(config: RunConfig, task: Task, folder: Path, prepare: "Callable[[], Job]") -> dict[str, Any]:
     """What the other tasks do: their share when task 0 calls, and nothing else. Returns its results."""
     from lmsweep.training.run import take_part
     from lmsweep.training.world import World, process_group, reach_store
@@ -169,7 +167,7 @@ def follow(
             job = prepare()
             world = World(task.rank, config.trainer.processes, task.local_rank)
             with process_group(world, store, config.trainer.accelerator):
-                take_part(job, run_id, folder, world)
+                take_part(job, folder, world)
         while not store.check(["end"]):  # task 0 evaluates, for as long as that takes
             time.sleep(0.1)
         end = json.loads(store.get("end"))

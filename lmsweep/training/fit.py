@@ -14,11 +14,10 @@ from pytorch_lightning.loggers.logger import DummyLogger, Logger
 from lmsweep.config import RunConfig
 from lmsweep.data import EvaluationBatches, TrainingBatches
 from lmsweep.seeds import derive_seed
-from lmsweep.tracking import trackers
 from lmsweep.training.build import build_adversarial
 from lmsweep.training.checkpoint import RunCheckpoint
 from lmsweep.training.evaluate import evaluation_batch
-from lmsweep.training.records import JsonLinesLogger, LossRecord, RichProgress
+from lmsweep.training.records import JsonLinesLogger, LossRecord, Mirror, RichProgress, no_mirror
 from lmsweep.training.sync_batch_norm import sync_batch_norm
 from lmsweep.training.world import ALONE, Environment, World
 
@@ -28,13 +27,16 @@ if TYPE_CHECKING:
 
 def fit(
     job: "Job",
-    run_id: str,
     folder: Path,
     checkpoint: dict[str, Any] | None,
     keeper: RunCheckpoint,
     world: World = ALONE,
+    mirror: Mirror = no_mirror,
 ) -> dict[str, Any]:
-    """Train from `checkpoint` or from the start; the module then has the chosen weights."""
+    """Train from `checkpoint` or from the start; the module then has the chosen weights.
+
+    `mirror` is told every line of metrics.jsonl.
+    """
     config, data, module = job.config, job.data, job.module
     step = checkpoint["global_step"] if checkpoint else 0
     log_every = config.trainer.log_every
@@ -61,7 +63,7 @@ def fit(
         check_val_every_n_epoch=None,
         gradient_clip_val=config.trainer.gradient_clip,
         log_every_n_steps=log_every,
-        logger=_loggers(config, run_id, folder, step) if world.rank == 0 else [DummyLogger()],
+        logger=_loggers(config, folder, step, mirror) if world.rank == 0 else [DummyLogger()],
         callbacks=callbacks,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -105,9 +107,8 @@ def fit(
     return {"selected_step": trainer.global_step, "steps": trainer.global_step}
 
 
-def _loggers(config: RunConfig, run_id: str, folder: Path, step: int) -> list[Logger]:
-    lines = JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step)
-    return [lines, *trackers(config, run_id, folder)]
+def _loggers(config: RunConfig, folder: Path, step: int, mirror: Mirror) -> list[Logger]:
+    return [JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step, mirror)]
 
 
 def _shared(job: "Job", world: World, step: int) -> AbstractContextManager[None]:

@@ -4,7 +4,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,40 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lmsweep.errors import FinalError
 from lmsweep.files import write_atomically
 
+Mirror = Callable[[Mapping[str, float], int], None]  # is told the values of a line, and after which step
+
+
+def no_mirror(_values: Mapping[str, float], _step: int) -> None:
+    """Tell nobody."""
+
+
+def replay(path: Path, mirror: Mirror, until: float = math.inf) -> list[str]:
+    """Tell a mirror all lines up to a step, as they were written; return them."""
+    lines: list[str] = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            values = json.loads(line)
+        except json.JSONDecodeError:  # the line that the process died in
+            break
+        step = values.pop("step")
+        if step <= until:
+            lines.append(line)
+            mirror(values, step)
+    return lines
+
 
 class JsonLinesLogger(Logger):
-    """One line of JSON per call; lines after the step that training resumes from are dropped first."""
+    """One line of JSON per call; lines after the step that training resumes from are dropped first.
 
-    def __init__(self, path: Path, max_steps: int, resume_step: int = 0) -> None:
+    A `mirror` is told every line: those that are kept, and then each one that has been written.
+    """
+
+    def __init__(self, path: Path, max_steps: int, resume_step: int = 0, mirror: Mirror = no_mirror) -> None:
         super().__init__()
         self.path = path
         self.max_steps = max_steps
-        kept = []
-        if resume_step and path.exists():
-            for line in path.read_text().splitlines():
-                try:
-                    if json.loads(line)["step"] <= resume_step:
-                        kept.append(line)
-                except json.JSONDecodeError:  # the line that the process died in
-                    break
+        self.mirror = mirror
+        kept = replay(path, mirror, resume_step) if resume_step else []
         write_atomically(path, "".join(f"{line}\n" for line in kept))
 
     @property
@@ -56,8 +74,10 @@ class JsonLinesLogger(Logger):
         Lightning counts them from 0 here, except in the validation after the last one.
         """
         values = {k: float(v) for k, v in metrics.items() if k != "epoch"}
+        steps = min((step or 0) + 1, self.max_steps)
         with self.path.open("a") as file:
-            file.write(json.dumps({"step": min((step or 0) + 1, self.max_steps), **values}) + "\n")
+            file.write(json.dumps({"step": steps, **values}) + "\n")
+        self.mirror(values, steps)
 
 
 # Steps between looks at the loss: fixed, so that how often metrics are written cannot decide over a failure.

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lmsweep.data import Dataset
 from lmsweep.errors import ConfigError
 from lmsweep.margin import MarginLoss
 from lmsweep.provenance import provenance
+from lmsweep.tracking.tracker import Tracker
 from lmsweep.training.build import (
     build_data,
     build_margin,
@@ -25,6 +27,8 @@ from lmsweep.training.checkpoint import FINISHED, RunCheckpoint, load_checkpoint
 from lmsweep.training.evaluate import evaluate
 from lmsweep.training.fit import fit
 from lmsweep.training.module import Classifier
+from lmsweep.training.portrait import Portrait, portrait
+from lmsweep.training.records import replay
 from lmsweep.training.speed import check_speed, speed_up
 from lmsweep.training.world import Company, NoCompany, World
 
@@ -65,12 +69,15 @@ def run(
     folder: Path,
     check_claim: Callable[[], object] = lambda: None,
     company: Company | None = None,
+    tracker: Tracker | None = None,
 ) -> dict[str, Any]:
     """Train (or go on training) in `folder` and return the results.
 
     `check_claim` is called before a checkpoint is replaced, and raises when another process has the run.
     `company` brings the other processes that share the training; this one is rank 0.
+    `tracker` is told what is recorded.
     """
+    tracker = tracker or Tracker()
     started = time.monotonic()
     checkpoint_path = folder / "checkpoint.ckpt"
     checkpoint = load_checkpoint(checkpoint_path)
@@ -85,10 +92,11 @@ def run(
         # Stopped between the end of training and the record of its results.
         chosen, train_seconds = checkpoint[FINISHED], before
         job.module.load_state_dict(checkpoint["state_dict"])
+        replay(folder / "metrics.jsonl", tracker.log)
     else:
         keeper = RunCheckpoint(checkpoint_path, len(job.data.val), check_claim, seconds)
         with (company or NoCompany()).joined() as world:
-            chosen = fit(job, run_id, folder, checkpoint, keeper, world)
+            chosen = fit(job, folder, checkpoint, keeper, world, tracker.log)
         train_seconds = seconds()
         check_claim()
         save_finished(checkpoint_path, job.module, chosen, train_seconds)
@@ -96,7 +104,7 @@ def run(
     metrics: dict[str, Any] = dict(chosen)
     for name, split in (("train", data.train), ("val", data.val), ("test", data.test)):
         metrics |= {f"{name}_{key}": value for key, value in evaluate(job.module, split).items()}
-    return {
+    results = {
         "id": run_id,
         "method": config.method_name(),
         "seed": config.seed,
@@ -107,9 +115,18 @@ def run(
         "train_seconds": train_seconds,
         "provenance": provenance(),
     }
+    tracker.describe(results, partial(_portrait, job), checkpoint_path)
+    return results
 
 
-def take_part(job: Job, run_id: str, folder: Path, world: World) -> None:
+def _portrait(job: Job) -> Portrait:
+    options = job.config.tracking
+    return portrait(
+        job.module, job.data.test, job.data.num_classes, examples=options.examples, epsilon=options.epsilon
+    )
+
+
+def take_part(job: Job, folder: Path, world: World) -> None:
     """What all ranks but 0 do of a run: their share of the training. They only read what is in `folder`."""
     path = folder / "checkpoint.ckpt"
-    fit(job, run_id, folder, load_checkpoint(path), RunCheckpoint(path, len(job.data.val)), world)
+    fit(job, folder, load_checkpoint(path), RunCheckpoint(path, len(job.data.val)), world)

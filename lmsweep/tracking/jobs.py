@@ -1,0 +1,66 @@
+"""The mirrors of what comes after training: an evaluation under an attack, and a figure with its claims."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lmsweep.config import RunConfig, TrackingConfig
+from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card, known_sweeps
+from lmsweep.tracking.run import open_tracker
+from lmsweep.tracking.tracker import Guard, Line, guarded
+
+CLAIM = ("verdict", "says", "paper", "ours", "n", "where")
+
+
+def mirror_attack(
+    options: TrackingConfig, outputs: str | Path, config: RunConfig, results: Mapping[str, Any]
+) -> None:
+    """An evaluation of the run with this configuration: its curve as rows, a table and a plot."""
+    if options.name == "none":
+        return
+    card = attack_card(config, results, known_sweeps(outputs, [results["target"]]))
+    columns, attack = ("strength", "accuracy", "zero_gradients"), card.config["attack_name"]
+    rows = list(zip(*(results[key] for key in ("strengths", "accuracy", "zero_gradients")), strict=True))
+    with _opened(options, outputs, card) as tracker:
+        for number, row in enumerate(rows):
+            values = {attack_metric(attack, key): value for key, value in zip(columns, row, strict=True)}
+            tracker.log({key: value for key, value in values.items() if value is not None}, number)
+        title = f"{attack.replace('_', ' ')}, accuracy by {results['unit']}"
+        tracker.table(attack_metric(attack, "curve"), columns, rows, Line("strength", "accuracy", title))
+
+
+def mirror_figure(
+    options: TrackingConfig, outputs: str | Path, record: Mapping[str, Any], picture: Path
+) -> None:
+    """A figure: the picture, its points, and the claims with their verdicts."""
+    if options.name == "none":
+        return
+    csv = picture.with_suffix(".csv")
+    points = pd.read_csv(csv, keep_default_na=False)
+    with _opened(options, outputs, figure_card(record)) as tracker:
+        tracker.picture("figure", picture)
+        tracker.table(
+            "claims", CLAIM, [[str(claim.get(key, "")) for key in CLAIM] for claim in record["claims"]]
+        )
+        for panel, part in _panels(points):
+            line = Line("x", "mean", f"{record['title']}: {panel}", "method")
+            tracker.table(f"points/{panel}", list(part.columns), part.to_numpy().tolist(), line)
+        tracker.keep(csv)
+        tracker.keep(picture.with_suffix(".json"))
+
+
+def _panels(points: pd.DataFrame) -> Sequence[tuple[str, pd.DataFrame]]:
+    if points.empty:
+        return []
+    return [(str(name), part) for name, part in points.groupby("panel", sort=False)]
+
+
+@contextmanager
+def _opened(options: TrackingConfig, outputs: str | Path, card: Card) -> Iterator[Guard]:
+    with guarded(partial(open_tracker, options, outputs, card)) as guard:
+        guard.open()
+        yield guard

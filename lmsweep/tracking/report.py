@@ -1,0 +1,156 @@
+"""A W&B report that tells a figure as a section of a paper does: question, experiment, curves, verdicts."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import wandb_workspaces.reports.v2 as wr
+from wandb_workspaces import expr
+
+from lmsweep.figures.claim_spec import AnyClaim
+from lmsweep.figures.select import SENTENCES
+from lmsweep.figures.spec import FigureSpec
+from lmsweep.figures.style import method_style
+from lmsweep.sweep.expansion import Sweep
+from lmsweep.tracking.card import ATTACK, FIGURE, TRAIN
+from lmsweep.tracking.panels import Group, varying
+
+WORDS = {
+    "holds": "holds",
+    "fails": "does not hold",
+    "not resolved": "is not resolved",
+    "not run": "was not run",
+}
+JOBS = {TRAIN: "Runs", ATTACK: "Attacks", FIGURE: "Figures"}
+PER_ROW, WIDTH, HEIGHT = 2, 12, 8  # a report's grid is 24 wide
+
+
+def build_report(
+    sweep: Sweep,
+    spec: FigureSpec,
+    entity: str,
+    project: str,
+    tag: str,
+    groups: Sequence[Group],
+    record: Mapping[str, Any] | None,
+) -> wr.Report:
+    """The report; `record` is what the figure's JSON says, None when it has not been drawn yet."""
+    blocks: list[Any] = [
+        wr.P(opening(sweep, spec)),
+        wr.TableOfContents(),
+        wr.H1("Experiment"),
+        wr.P(experiment(sweep, spec)),
+        wr.P(f"{SENTENCES[spec.selection].rstrip('.')}."),
+        wr.H1("Results"),
+    ]
+    for group in groups:
+        blocks += [
+            wr.H2(group.name),
+            wr.P(group.about),
+            *_statements(group, spec, record),
+            wr.PanelGrid(runsets=[_runset(tag, job) for job in group.jobs], panels=_laid_out(group.panels)),
+        ]
+    blocks += [
+        wr.H1("What the paper says, and what these runs say"),
+        wr.P(verdict(spec, record)),
+        wr.MarkdownBlock(claims_table(spec, record)),
+        wr.H1("Make it again"),
+        wr.MarkdownBlock(f"```\n{sweep.command}\n```"),
+    ]
+    return wr.Report(
+        project=project,
+        entity=entity,
+        title=f"{spec.title} ({sweep.label} scale)",
+        description=spec.question,
+        blocks=blocks,
+        width="fluid",
+    )
+
+
+def opening(sweep: Sweep, spec: FigureSpec) -> str:
+    """What the section is about."""
+    return (
+        f"{spec.question.strip()} {spec.paper} of “Large Margin Deep Networks for Classification” answers "
+        f"with the curves that are drawn again below, from runs of our own at {sweep.label} scale."
+    )
+
+
+def experiment(sweep: Sweep, spec: FigureSpec) -> str:
+    """What was trained, in sentences."""
+    configs = list(sweep.plan.runs.values())
+    data = _listed(dict.fromkeys(config.data.name for config in configs))
+    models = _listed(dict.fromkeys(config.model.name for config in configs))
+    seeds = len({config.seed for config in configs})
+    methods = "; ".join(method_style(method).label for method in spec.methods)
+    keys = varying(sweep)
+    sentences = [
+        f"Networks ({models}) are trained on {data} in {len(spec.methods)} ways: {methods}.",
+        f"The sweep has {len(configs)} runs in {sweep.plan.cells} cells, each with {seeds} "
+        f"{'seed' if seeds == 1 else 'seeds'}"
+        + (f"; beside the method and the seed it varies {_listed(keys)}." if keys else "."),
+    ]
+    if spec.attacks:
+        sentences.append(
+            "Black-box examples are made on a cross-entropy network with another seed, so that no network is "
+            "attacked by itself; white-box examples are made on the network that they are shown to."
+        )
+    if not sweep.grid["same_data"]:
+        sentences.append(
+            "The data are not the paper's, so its numbers are not compared, only its statements."
+        )
+    return " ".join(sentences)
+
+
+def verdict(spec: FigureSpec, record: Mapping[str, Any] | None) -> str:
+    """How many of the paper's statements hold here."""
+    total = len(spec.claims)
+    if record is None:
+        return (
+            f"{total} statements of the paper are held against these runs; the figure has not been drawn yet."
+        )
+    found = [claim["verdict"] for claim in record["claims"]]
+    parts = [f"{found.count(word)} {word}" for word in dict.fromkeys(found)]
+    return f"Of {total} statements of the paper, with {len(record['seeds'])} seeds: {', '.join(parts)}."
+
+
+def statement(claim: AnyClaim, record: Mapping[str, Any] | None) -> str:
+    """A statement of the paper beside its curve, and what became of it."""
+    found = next((c for c in record["claims"] if c["id"] == claim.id), None) if record else None
+    here = f"Here it {WORDS[found['verdict']]}: {found['ours']}." if found else "Not looked at yet."
+    return f"{claim.says.strip()} ({claim.where}: {claim.paper}.) {here}"
+
+
+def _statements(group: Group, spec: FigureSpec, record: Mapping[str, Any] | None) -> list[Any]:
+    mine = [claim for claim in spec.claims if group.panel and getattr(claim, "panel", None) == group.panel]
+    return [wr.UnorderedList([statement(claim, record) for claim in mine])] if mine else []
+
+
+def claims_table(spec: FigureSpec, record: Mapping[str, Any] | None) -> str:
+    """One row per statement, in Markdown."""
+    ours = {claim["id"]: claim for claim in record["claims"]} if record else {}
+    rows = ["| verdict | the paper says | where | paper | here |", "|---|---|---|---|---|"]
+    for claim in spec.claims:
+        found = ours.get(claim.id, {})
+        cells = (found.get("verdict", "not run"), claim.says, claim.where, claim.paper, found.get("ours", ""))
+        rows.append("| " + " | ".join(str(cell).strip().replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows)
+
+
+def _runset(tag: str, job: str) -> Any:
+    """Runs, attacks and the figure apart: they have different metrics."""
+    return wr.Runset(
+        name=f"{JOBS[job]} of this sweep",
+        filters=expr.And(expr.Tags().isin([tag]), expr.Metric("JobType") == job),
+        groupby=["group"],
+    )
+
+
+def _laid_out(panels: Sequence[Any]) -> list[Any]:
+    for number, panel in enumerate(panels):
+        row, column = divmod(number, PER_ROW)
+        panel.layout = wr.Layout(x=column * WIDTH, y=row * HEIGHT, w=WIDTH, h=HEIGHT)
+    return list(panels)
+
+
+def _listed(words: Any) -> str:
+    *most, last = list(words) or [""]
+    return f"{', '.join(most)} and {last}" if most else str(last)

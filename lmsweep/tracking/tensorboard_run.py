@@ -1,0 +1,80 @@
+"""A run as TensorBoard's event files."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from lmsweep.config import TrackingConfig
+from lmsweep.tracking.card import Card
+from lmsweep.tracking.tracker import Line, Tracker
+
+if TYPE_CHECKING:
+    from lmsweep.training.portrait import Portrait
+
+
+class TensorBoardRun(Tracker):
+    """The event file of one run, in a folder by its id; the newest file holds the whole run."""
+
+    def __init__(self, card: Card, options: TrackingConfig, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.card = card
+        mine = folder / f"{card.job_type}-{card.id}"
+        for old in mine.glob("events.out.tfevents.*"):
+            old.unlink()
+        self.writer = SummaryWriter(str(mine))
+        about = {"name": card.name, "group": card.group, "tags": list(card.tags)}
+        text = yaml.safe_dump({**about, "config": dict(card.config)}, sort_keys=False)
+        self.writer.add_text("config", f"```\n{text}\n```")
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """One point of every curve."""
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+
+    def describe(
+        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
+    ) -> None:
+        """The results beside the hyperparameters, and pictures."""
+        metrics = {f"results/{key}": value for key, value in results["metrics"].items()}
+        self.writer.add_hparams(_plain(self.card.config), metrics, run_name=".")
+        seen = portrait()
+        if seen is None:
+            return
+        share = seen.confusion / seen.confusion.sum(1, keepdim=True).clamp(min=1)
+        self.writer.add_image("confusion", share.unsqueeze(0))
+        for number, example in enumerate(seen.examples):
+            self.writer.add_image(f"adversarial_examples/{number}", example.picture)
+            self.writer.add_text(f"adversarial_examples/{number}", example.caption)
+
+    def table(
+        self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
+    ) -> None:
+        """A table in TensorBoard's Markdown; its curves are in the scalars."""
+        lines = [columns, ["---"] * len(columns), *rows]
+        self.writer.add_text(name, "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines))
+
+    def picture(self, name: str, file: Path) -> None:
+        """An image."""
+        from torchvision.io import decode_image
+
+        self.writer.add_image(name, decode_image(str(file)))
+
+    def close(self, exit_code: int, *, given_back: bool = False) -> None:
+        """Say how the run ended, and write everything out."""
+        self.writer.add_text("exit_code", str(exit_code))
+        self.writer.close()
+
+
+def _plain(config: Mapping[str, Any], name: str = "") -> dict[str, bool | int | float | str]:
+    """A tree of keys as `a.b: value`, with values that TensorBoard has columns for."""
+    flat: dict[str, bool | int | float | str] = {}
+    for key, value in config.items():
+        path = f"{name}.{key}" if name else str(key)
+        if isinstance(value, Mapping):
+            flat |= _plain(value, path)
+        else:
+            flat[path] = value if isinstance(value, bool | int | float | str) else str(value)
+    return flat

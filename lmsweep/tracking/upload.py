@@ -1,0 +1,139 @@
+"""Upload a W&B run while it is written, in processes of its own.
+
+The run starts this module as a process, which starts W&B's own uploader and ends it in time: it lives for as
+long as the run does, and then for `tracking.patience` seconds at most, whatever the network or the server do,
+and also when the run is killed. What was not uploaded by then is left to `make sync`.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from lmsweep.config import TrackingConfig
+
+FAILED = "upload-failed"  # in the folder of all W&B runs: touched when an upload does not get through
+LOG = "upload.log"  # in the folder of one: what W&B's uploader said
+RUN_ID, SWEEP_ID = "WANDB_RUN_ID", "WANDB_SWEEP_ID"  # how an agent tells a run about itself
+LEAVE_SECONDS = 3.0  # for the process to end its own child
+LOOK_EVERY_SECONDS = 0.1
+
+
+@dataclass
+class Upload:
+    """The upload of one run that is being written."""
+
+    process: "subprocess.Popen[bytes]"
+    folder: Path
+
+    def finish(self, patience: float) -> None:
+        """Say that the run is complete, and wait for the upload, though not longer than `patience`."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        if patience == 0:
+            return
+        try:
+            self.process.wait(patience + LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        if not is_uploaded(self.folder):
+            print(
+                f"Not uploaded to W&B yet: {self.folder} (why: {self.folder / LOG}); `make sync` does it.",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def start_upload(folder: Path, options: TrackingConfig, lock: int) -> Upload | None:
+    """Begin to upload; None when that is not wanted, or failed a moment ago. The process shares `lock`."""
+    if options.mode != "online" or failed_lately(folder.parent, options.pause):
+        return None
+    words = [sys.executable, "-m", "lmsweep.tracking.upload", str(folder), str(options.patience)]
+    process = subprocess.Popen(  # noqa: S603 - this module, by words of ours
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the run
+        pass_fds=(lock,),
+        # What an agent of a W&B sweep says about one run is in that run's file.
+        env={key: value for key, value in os.environ.items() if key not in (RUN_ID, SWEEP_ID)},
+    )
+    return Upload(process, folder)
+
+
+def failed_lately(folder: Path, pause: float) -> bool:
+    """Whether an upload failed in the last `pause` seconds, so that another one would only cost time."""
+    try:
+        return time.time() - (folder / FAILED).stat().st_mtime < pause
+    except FileNotFoundError:
+        return False
+
+
+def is_uploaded(folder: Path) -> bool:
+    """Whether W&B's uploader took note that all is there. It ends with status 0 either way."""
+    return any(folder.glob("*.wandb.synced"))
+
+
+def follow(folder: Path, patience: float) -> bool:
+    """Upload until the run and then the upload end, or `patience` does; whether all of it got through."""
+    words = [sys.executable, "-m", "wandb", "beta", "sync", "--live", str(folder)]
+    over = threading.Event()
+    threading.Thread(target=_wait_for_the_run, args=(over,), daemon=True).start()
+    with (folder / LOG).open("ab") as log:
+        child = subprocess.Popen(  # noqa: S603 - W&B's own command
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=uploader_environment(folder),
+        )
+    deadline: float | None = None
+    while child.poll() is None and (deadline is None or time.monotonic() < deadline):
+        if over.wait(LOOK_EVERY_SECONDS):
+            deadline = deadline or time.monotonic() + patience
+            time.sleep(LOOK_EVERY_SECONDS)
+    end(child)
+    return is_uploaded(folder)
+
+
+def uploader_environment(folder: Path) -> dict[str, str]:
+    """W&B's uploader reports nothing about itself, and keeps its logs beside the runs."""
+    return {"WANDB_ERROR_REPORTING": "false", **os.environ, "WANDB_DIR": str(folder.parent.parent)}
+
+
+def end(uploader: "subprocess.Popen[bytes]") -> None:
+    """End W&B's uploader with the processes that it started, which would go on trying without it."""
+    if uploader.poll() is not None:
+        return
+    family = psutil.Process(uploader.pid).children(recursive=True)
+    uploader.kill()
+    uploader.wait()
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def _wait_for_the_run(over: threading.Event) -> None:
+    sys.stdin.buffer.read()  # the run says nothing: the end of its life ends the pipe
+    over.set()
+
+
+def main() -> None:
+    """Entry point of the process beside a run."""
+    folder, patience = Path(sys.argv[1]), float(sys.argv[2])
+    if follow(folder, patience):
+        (folder.parent / FAILED).unlink(missing_ok=True)
+    else:
+        (folder.parent / FAILED).touch()
+
+
+if __name__ == "__main__":
+    main()
