@@ -1,14 +1,16 @@
 """W&B panels for what a figure asks: every one follows from the figure's axes, methods and runs."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import wandb_workspaces.reports.v2 as wr
 
+from lmsweep.dotted import dotted
 from lmsweep.evaluation.config import EvaluationConfig
-from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, flat, settings
+from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, on_axis, settings
 from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.figures.words import place
 from lmsweep.sweep.expansion import Sweep
@@ -39,7 +41,7 @@ def figure_groups(sweep: Sweep, spec: FigureSpec, attacks: Mapping[str, Evaluati
             panel.title,
             _axes(panel, sweep, attacks),
             _panels(panel, attacks),
-            (ATTACK if panel.x.attack else TRAIN,),
+            (ATTACK if panel.attack else TRAIN,),
             panel.name,
         )
         for panel in spec.panels
@@ -66,7 +68,9 @@ def _axes(panel: Panel, sweep: Sweep, attacks: Mapping[str, EvaluationConfig]) -
     if panel.x.attack is not None:
         values = set(attacks[panel.x.attack].attack.strengths)
     elif panel.x.key != "step":
-        values = {flat(config.to_dict())[str(panel.x.key)] for config in sweep.plan.runs.values()}
+        shown = [run for run in sweep.plan.runs.values() if run.method_name() in panel.methods]
+        places = on_axis(dotted(run.identity_dict()).get(str(panel.x.key), math.nan) for run in shown)
+        values = {x for xs in places for x in xs}
     low, high = (
         (place(x, panel.x.unit).removeprefix(" at ") for x in (min(values), max(values)))
         if values
@@ -82,6 +86,8 @@ def _panels(panel: Panel, attacks: Mapping[str, EvaluationConfig]) -> list[Any]:
     if panel.x.key == "step":
         return [_distance_curve(panel, split) for split in SPLITS]
     metric = panel.y.metric
+    if panel.y.attack is not None:
+        metric = attack_metric(_name(attacks[panel.y.attack]), "accuracy")
     return [
         wr.ScatterPlot(
             title=f"{panel.title}: every run",
@@ -96,7 +102,7 @@ def _panels(panel: Panel, attacks: Mapping[str, EvaluationConfig]) -> list[Any]:
 
 
 def _attack_curve(panel: Panel, config: EvaluationConfig) -> Any:
-    name = attack_name(config.attack.model_dump(), transfer=config.source != "self")
+    name = _name(config)
     return wr.LinePlot(
         title=panel.title,
         x=attack_metric(name, "strength"),
@@ -107,6 +113,10 @@ def _attack_curve(panel: Panel, config: EvaluationConfig) -> Any:
         groupby=wr.Config(METHOD),
         **MEAN,
     )
+
+
+def _name(config: EvaluationConfig) -> str:
+    return attack_name(config.attack.model_dump(), transfer=config.source != "self")
 
 
 def _distance_curve(panel: Panel, split: str) -> Any:
