@@ -80,11 +80,10 @@ class TrainingBatches:
         epoch, offset = divmod(self.start * self.size, len(self.split))
         indices = self._epoch(epoch)[offset:]
         while True:
-            parts = [indices]
-            while sum(len(part) for part in parts) < self.size:
+            # Copied only where epochs meet: what is left of one can be longer than all images of a batch.
+            while len(indices) < self.size:
                 epoch += 1
-                parts.append(self._epoch(epoch))
-            indices = torch.cat(parts)
+                indices = torch.cat([indices, self._epoch(epoch)])
             chosen, indices = indices[: self.size], indices[self.size :]
             yield chosen
 
