@@ -74,12 +74,13 @@ def pgd_examples(
     """What `pgd` does, with the bookkeeping of `trajectory`. Call it inside `frozen`."""
     if steps < 1 or restarts < 1:
         raise ValueError(f"steps={steps} and restarts={restarts} are not allowed: both must be at least 1")
+    everyone = settled is None and not early_stop
     best = unsettled(x) if settled is None else Examples(x, settled)
     best_margin = torch.full((len(x),), -torch.inf, device=x.device)
     stop = Stop(epsilon, steps if epsilon > 0 else 0)
     for start in _starts(x, epsilon, restarts, seed, random_start, clip_pixels, share):
         open_ = best.settled < 0
-        if not bool(open_.any()):
+        if early_stop and not bool(open_.any()):
             break
         (found,) = trajectory(
             model,
@@ -91,9 +92,11 @@ def pgd_examples(
             targeted=targeted,
             clip_pixels=clip_pixels,
             start=start,
-            settled=best.settled,
+            settled=None if everyone else best.settled,
             early_stop=early_stop,
         )
+        if restarts == 1 and everyone:
+            return found  # there is nothing to compare it with
         if early_stop:
             predicted = predictions(model, found)
             better = open_
