@@ -10,6 +10,7 @@ from lmsweep.attacks.losses import AttackLoss, logit_margin
 from lmsweep.attacks.trajectory import Examples, Stop, predictions, project, trajectory, unsettled
 from lmsweep.seeds import derive_seed
 from lmsweep.share import ALL, Share
+from lmsweep.transfer import to_device
 
 
 def pgd(
@@ -127,5 +128,5 @@ def _starts(
         generator = torch.Generator().manual_seed(derive_seed(seed, f"pgd/{restart}"))
         # Drawn on the CPU, so that a seed means the same start on every device.
         whole = torch.rand((share.whole(len(x)), *x.shape[1:]), generator=generator)
-        noise = share.of(whole).to(x) * (2 * epsilon) - epsilon
+        noise = to_device(share.of(whole), x.device).to(x.dtype) * (2 * epsilon) - epsilon
         yield project(x + noise, x, epsilon, clip_pixels)

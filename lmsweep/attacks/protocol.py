@@ -28,7 +28,7 @@ class Clean:
         return self.logits.scatter(1, self.y.unsqueeze(1), torch.inf).argmin(1), True
 
     def settled(self, labels: Tensor, targeted: bool, early_stop: bool) -> Tensor | None:
-        """With early stop, samples that are fooled by the clean image need no attack: their class, else -1."""
+        """With early stop, samples that the clean image fools need no attack: their class, else -1."""
         if not early_stop:
             return None
         classes = self.logits.argmax(1)

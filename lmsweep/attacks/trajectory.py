@@ -28,7 +28,7 @@ class Examples(NamedTuple):
     x: Tensor
     settled: Tensor  # the class predicted for `x` where it is known already, else -1
     gradients: int = 0  # how many were computed on the way
-    zero_gradients: int | Tensor = 0  # how many of them were exactly zero; stays on the device until it is read
+    zero_gradients: int | Tensor = 0  # how many of them were exactly zero; on the device until read
 
 
 def unsettled(x: Tensor, gradients: int = 0, zero_gradients: int | Tensor = 0) -> Examples:

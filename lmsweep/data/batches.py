@@ -10,6 +10,7 @@ from lmsweep.data.augment import Augmentation, as_pixels
 from lmsweep.data.dataset import Batch, Split
 from lmsweep.seeds import derive_seed
 from lmsweep.share import ALL, Share
+from lmsweep.transfer import to_device
 
 
 class EvaluationBatches:
@@ -89,4 +90,4 @@ class TrainingBatches:
 
     def _epoch(self, epoch: int) -> Tensor:
         generator = torch.Generator().manual_seed(derive_seed(self.seed, f"batches/{epoch}"))
-        return torch.randperm(len(self.split), generator=generator).to(self.split.y.device)
+        return to_device(torch.randperm(len(self.split), generator=generator), self.split.y.device)
