@@ -12,7 +12,6 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which 
 # Imports make many objects and hardly any garbage: looking for it took a fifth of the time.
 gc.disable()
 
-import sklearn.datasets
 from rich import live, progress
 
 import lmsweep.data.cifar10
