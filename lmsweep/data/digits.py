@@ -1,5 +1,6 @@
 """scikit-learn's handwritten digits: 1797 images of 8x8 pixels that come with the package."""
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +14,7 @@ TEST_SIZE, VALIDATION_SIZE = 500, 297  # which leaves 1000 for training
 
 def load() -> Source:
     """Return the digits. The test set is one fixed draw, the same for every seed."""
-    pixels, labels = _read()
+    pixels, labels = read()
     order = np.random.default_rng(0).permutation(len(labels))
     x = torch.from_numpy(pixels[order].reshape(-1, 1, 8, 8) / 16.0).float()
     y = torch.from_numpy(labels[order]).long()
@@ -25,8 +26,9 @@ def load() -> Source:
     )
 
 
-def _read() -> tuple[np.ndarray, np.ndarray]:
-    """Pixels from 0 to 16, 64 per image, and labels.
+@cache
+def read() -> tuple[np.ndarray, np.ndarray]:
+    """Pixels from 0 to 16, 64 per image, and labels; not to be changed, because the next one gets the same.
 
     From scikit-learn's file, without importing it where that can be done: the import takes half a second, in
     every process that trains.

@@ -27,8 +27,8 @@ def load(train_size: int, validation_size: int, test_size: int, noise: float) ->
 def moons(count: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
     """Half of the points on an upper half circle, half on a lower one moved into it, shuffled, with noise.
 
-    Number for number what scikit-learn's `make_moons` gives for the seed 0, without its import, which takes half
-    a second.
+    Number for number what scikit-learn's `make_moons` gives for the seed 0, without the half second that its
+    import takes.
     """
     upper = count // 2
     first, second = (np.linspace(0, np.pi, size) for size in (upper, count - upper))

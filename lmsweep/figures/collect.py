@@ -1,5 +1,6 @@
 """From the store to points: one row per run, panel and x."""
 
+import functools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,16 +28,27 @@ Runs = Mapping[str, RunConfig]
 def settings(runs: Runs, axes: Iterable[str]) -> dict[str, str]:
     """The hyperparameters of each run as JSON: the keys in which the runs differ, but for `axes`."""
     identities = {name: flat(config.identity_dict()) for name, config in runs.items()}
-    values: dict[str, set[str]] = {}
-    for keys in identities.values():
-        for key, value in keys.items():
-            values.setdefault(key, set()).add(json.dumps(value))
     fixed = (*NOT_A_HYPERPARAMETER, *axes)
-    varying = [k for k, seen in sorted(values.items()) if len(seen) > 1 and not k.startswith(fixed)]
+    varying = [key for key in sorted(_varying(identities.values())) if not key.startswith(fixed)]
     return {
         name: json.dumps({key: keys[key] for key in varying if key in keys})
         for name, keys in identities.items()
     }
+
+
+def _varying(runs: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The keys that two runs have different values for, 1 and 1.0 being different."""
+    first: dict[str, Any] = {}
+    found = set()
+    for keys in runs:
+        for key, value in keys.items():
+            known = first.setdefault(key, value)
+            # There may be a million of them, and nearly all are equal, which repr says ten times faster.
+            if value is known or key in found or repr(value) == repr(known):
+                continue
+            if json.dumps(value) != json.dumps(known):
+                found.add(key)
+    return found
 
 
 def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
@@ -47,7 +59,7 @@ def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
     for name, config in runs.items():
         results = store.run(name).read_results()
         if results is not None:
-            keys = flat(config.to_dict())
+            keys = config.to_dict()
             rows.append(
                 {
                     "run": name,
@@ -55,7 +67,7 @@ def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
                     "seed": config.seed,
                     "setting": hyperparameters[name],
                     **results["metrics"],
-                    **{key: keys[key] for key in chosen},
+                    **{key: functools.reduce(dict.__getitem__, key.split("."), keys) for key in chosen},
                     "seconds_per_step": results["train_seconds"] / results["metrics"]["steps"],
                 }
             )
@@ -145,8 +157,14 @@ def cost_rows(rows: pd.DataFrame, methods: Iterable[str]) -> list[dict[str, Any]
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
     """A tree of keys as `a.b.c: value`."""
-    if isinstance(value, dict):
-        return {
-            key: leaf for k, v in value.items() for key, leaf in flat(v, f"{name}.{k}" if name else k).items()
-        }
-    return {name: value}
+    leaves: dict[str, Any] = {}
+    _gather(value, name, leaves)
+    return leaves
+
+
+def _gather(value: Any, name: str, leaves: dict[str, Any]) -> None:
+    if not isinstance(value, dict):
+        leaves[name] = value
+        return
+    for key, inner in value.items():
+        _gather(inner, f"{name}.{key}" if name else key, leaves)

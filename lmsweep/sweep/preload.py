@@ -23,5 +23,7 @@ import lmsweep.models
 import lmsweep.sweep.execute
 import lmsweep.training.run
 
+lmsweep.data.digits.read()  # half of what a worker does before it trains on them
+
 gc.freeze()  # what workers inherit is never garbage, and stays shared memory when it is never looked at
 gc.enable()

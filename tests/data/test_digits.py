@@ -22,7 +22,7 @@ def test_they_are_what_scikit_learn_says_with_and_without_its_file(monkeypatch):
     for missing in (False, True):
         if missing:
             monkeypatch.setattr(digits, "find_spec", lambda _: None)
-        pixels, labels = digits._read()
+        pixels, labels = digits.read.__wrapped__()
         assert pixels.tolist() == original.data.tolist()
         assert labels.tolist() == original.target.tolist()
 
