@@ -60,8 +60,8 @@ report: setup ## all drawn figures on one page: outputs/report/index.html
 status: setup ## sweeps and runs by state, with their results
 	@$(PY) -m lmsweep.status
 
-bench: setup ## measure speed, side by side with others
-	$(PY) benchmarks/sweep_overhead.py
+bench: setup ## measure speed, side by side with others, against the bars: [ROW=part-of-a-name]
+	$(PY) -m benchmarks $(if $(ROW),"$(ROW)")
 
 lock: ## resolve requirements.lock anew from pyproject.toml (keeps the torch and torchvision pins)
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
