@@ -71,8 +71,8 @@ sync: setup ## upload to W&B what was recorded offline and is not there yet
 dashboard: setup ## build a W&B workspace and a report for a figure: [FIG=...] [SCALE=...]
 	$(PY) -m lmsweep.tracking.dashboard --sweep $(FIG) --scale $(SCALE)
 
-bench: setup ## measure speed, side by side with others
-	$(PY) benchmarks/sweep_overhead.py
+bench: setup ## measure speed, side by side with others, against the bars: [ROW=part-of-a-name]
+	$(PY) -m benchmarks $(if $(ROW),"$(ROW)")
 
 lock: ## resolve requirements.lock anew from pyproject.toml (keeps the torch and torchvision pins)
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock

@@ -1,14 +1,12 @@
-"""How long one epoch of MNIST takes as batches in memory, and by a torchvision DataLoader.
+"""Samples per second of batches in memory, in those of torchvision's MNIST behind a DataLoader.
 
-python benchmarks/batches.py [batch size] (needs MNIST in LMSWEEP_DATA). Both give shuffled float batches in
-[0, 1]; they take turns, and the median of each is compared, so that a busy machine slows both alike.
+Both give shuffled float batches in [0, 1] of the same images, which are random: speed does not depend on what
+they show. The DataLoader has no workers or two, whichever is faster.
 """
 
-import os
 import statistics
-import sys
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 import lmsweep  # noqa: F401 - guards torchvision, so it comes first
@@ -19,47 +17,42 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import MNIST
 from torchvision.transforms import ToTensor
 
-from lmsweep.data import TrainingBatches, mnist
-from lmsweep.errors import UserError
+from benchmarks.harness import Measured, alternate, ratio
+from lmsweep.data import Split, TrainingBatches
 
-ROUNDS = 3
-
-
-def seconds(batches: Iterable[object]) -> float:
-    """How long it takes to go through all batches."""
-    started = time.perf_counter()
-    for _ in batches:
-        pass
-    return time.perf_counter() - started
+SAMPLES, SIZE, ROUNDS = 20_000, 128, 5
+EPOCHS = 10  # of ours in a turn, which would be over in a blink
 
 
-def main(batch_size: int) -> None:
-    """Print a line per way of loading."""
+def measure(_: Sequence[str]) -> Iterator[Measured]:
+    """The rows of this module."""
     torch.set_num_threads(1)
-    root = os.environ.get("LMSWEEP_DATA", "data")
-    source = mnist.load(root)
-    steps = len(source.pool) // batch_size
-    pictures = MNIST(root, transform=ToTensor())
-    loaders: dict[str, Iterable[object]] = {
-        f"DataLoader, {workers} workers": DataLoader(
-            pictures, batch_size, shuffle=True, drop_last=True, num_workers=workers
-        )
+    images = torch.randint(0, 256, (SAMPLES, 28, 28), dtype=torch.uint8)
+    labels = torch.randint(10, (SAMPLES,))
+    pictures = _torchvision_mnist(images, labels)
+    ours = TrainingBatches(Split(images.unsqueeze(1), labels), SIZE, seed=0)
+    ways = {
+        f"{workers} workers": partial(_walk, DataLoader(pictures, SIZE, shuffle=True, num_workers=workers))
         for workers in (0, 2)
     }
-    times: dict[str, list[float]] = {name: [] for name in ("in memory", *loaders)}
-    for _ in range(ROUNDS):
-        times["in memory"].append(seconds(islice(TrainingBatches(source.pool, batch_size, seed=0), steps)))
-        for name, loader in loaders.items():
-            times[name].append(seconds(loader))
-    fastest = statistics.median(times["in memory"])
-    print(f"one epoch of MNIST, {steps} batches of {batch_size}, median of {ROUNDS}:")
-    for name, values in times.items():
-        median = statistics.median(values)
-        print(f"  {name:22} {median:7.3f} s  {median / fastest:6.1f} x")
+    times = alternate({"ours": partial(_walk, ours, EPOCHS), **ways}, rounds=ROUNDS)
+    times["ours"] = [seconds / EPOCHS for seconds in times["ours"]]
+    fastest = min(ways, key=lambda name: statistics.median(times[name]))
+    rate = SAMPLES / statistics.median(times["ours"])
+    note = f"{rate:,.0f} samples per second; the DataLoader has {fastest}"
+    yield ratio("batches/in memory", times[fastest], times["ours"], note)
 
 
-if __name__ == "__main__":
-    try:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 128)
-    except UserError as error:
-        sys.exit(str(error))
+def _walk(batches: Iterable[object], epochs: int = 1) -> None:
+    expected = -(-SAMPLES // SIZE) * epochs
+    count = sum(1 for _ in islice(batches, expected))
+    if count != expected:
+        raise RuntimeError(f"{count} batches of {SIZE} are not {epochs} epochs of {SAMPLES}")
+
+
+def _torchvision_mnist(images: torch.Tensor, labels: torch.Tensor) -> MNIST:
+    """torchvision's data set as it is after reading its files, with other images in it."""
+    pictures = MNIST.__new__(MNIST)
+    pictures.data, pictures.targets = images, labels
+    pictures.transform, pictures.target_transform = ToTensor(), None
+    return pictures

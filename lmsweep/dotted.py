@@ -6,10 +6,15 @@ from typing import Any
 
 def dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """`{"a": {"b": 1}}` as `{"a.b": 1}`; an empty group is a value."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
+    _gather(tree, prefix, leaves)
+    return leaves
+
+
+def _gather(tree: Mapping[str, Any], prefix: str, leaves: dict[str, Any]) -> None:
+    # Into one dictionary, because figures do this for ten thousand runs.
     for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            found |= dotted(value, f"{prefix}{key}.")
+        if isinstance(value, dict) and value:
+            _gather(value, f"{prefix}{key}.", leaves)
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            leaves[f"{prefix}{key}"] = value

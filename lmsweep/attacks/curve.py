@@ -100,7 +100,7 @@ def _curves(
         batch_seed = derive_seed(seed, f"batch/{number}")
         for i, examples in enumerate(_examples(source, clean, attack, batch_seed, early_stop)):
             gradients[0, i] += examples.gradients
-            gradients[1, i] += examples.zero_gradients
+            gradients[1, i] += int(examples.zero_gradients)
             for name, model in targets.items():
                 # What the attack knows about its examples is true of the source only.
                 seen = examples if model is source else examples._replace(settled=-torch.ones_like(y))

@@ -37,8 +37,9 @@ class FGSM:
         x = clean.x
         labels, targeted = clean.aim(self.target)
         settled = clean.settled(labels, targeted, early_stop)
-        rows = (settled < 0).nonzero().squeeze(1)
-        sign, zeros = torch.zeros_like(x), 0
+        known = unsettled(x).settled if settled is None else settled
+        rows = (known < 0).nonzero().squeeze(1)
+        sign, zeros = torch.zeros_like(x), torch.zeros((), dtype=torch.long)
         if len(rows):
             direction = fgsm_direction(model, x[rows], labels[rows], loss=self.loss, targeted=targeted)
             sign[rows], zeros = direction.sign, direction.zero_gradients
@@ -47,7 +48,7 @@ class FGSM:
             if self.unit == "snr":
                 size = per_sample(scale_to_snr(x, sign, strength, clip_pixels=self.clip_pixels), x)
             moved = project(x + size * sign, x, size, self.clip_pixels)
-            yield Examples(moved, settled, len(rows), zeros)
+            yield Examples(moved, known, len(rows), zeros)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class IFGSM:
         """Yield the end of the path for each strength."""
         labels, targeted = clean.aim(self.target)
 
-        def walk(stops: list[Stop], alpha: float | Tensor, settled: Tensor) -> Iterator[Examples]:
+        def walk(stops: list[Stop], alpha: float | Tensor, settled: Tensor | None) -> Iterator[Examples]:
             return trajectory(
                 model,
                 clean.x,

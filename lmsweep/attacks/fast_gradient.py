@@ -14,7 +14,7 @@ class Direction(NamedTuple):
     """Where FGSM goes: the same for every epsilon."""
 
     sign: Tensor
-    zero_gradients: int
+    zero_gradients: Tensor  # a count, on the device
 
 
 def fgsm(
@@ -47,7 +47,7 @@ def fgsm_direction(model: nn.Module, x: Tensor, y: Tensor, *, loss: AttackLoss, 
     """The sign of the gradient, turned around for a targeted attack. Call it inside `frozen`."""
     gradient = input_gradient(model, x, y, loss).gradient
     sign = gradient.sign()
-    return Direction(-sign if targeted else sign, int(is_zero(gradient).sum()))
+    return Direction(-sign if targeted else sign, is_zero(gradient).sum())
 
 
 def ifgsm(

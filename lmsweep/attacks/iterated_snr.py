@@ -30,7 +30,8 @@ def ifgsm_at_snr(
     direction = fgsm_direction(model, x, labels, loss=loss, targeted=targeted)
     sizes = scale_to_snr(x, direction.sign, budget, clip_pixels=clip_pixels)
     counts = [steps or max(1, iterations(size, alpha)) for size in sizes.tolist()]
-    end, gradients, zeros = x.clone(), 0, 0
+    end, gradients = x.clone(), 0
+    zeros: int | Tensor = 0
     for count in sorted(set(counts)):
         rows = torch.tensor([i for i, wanted in enumerate(counts) if wanted == count], device=x.device)
         epsilon = per_sample(sizes[rows], x)

@@ -10,6 +10,7 @@ from lmsweep.attacks.losses import AttackLoss, logit_margin
 from lmsweep.attacks.trajectory import Examples, Stop, predictions, project, trajectory, unsettled
 from lmsweep.seeds import derive_seed
 from lmsweep.share import ALL, Share
+from lmsweep.transfer import to_device
 
 
 def pgd(
@@ -74,12 +75,13 @@ def pgd_examples(
     """What `pgd` does, with the bookkeeping of `trajectory`. Call it inside `frozen`."""
     if steps < 1 or restarts < 1:
         raise ValueError(f"steps={steps} and restarts={restarts} are not allowed: both must be at least 1")
+    everyone = settled is None and not early_stop
     best = unsettled(x) if settled is None else Examples(x, settled)
     best_margin = torch.full((len(x),), -torch.inf, device=x.device)
     stop = Stop(epsilon, steps if epsilon > 0 else 0)
     for start in _starts(x, epsilon, restarts, seed, random_start, clip_pixels, share):
         open_ = best.settled < 0
-        if not bool(open_.any()):
+        if early_stop and not bool(open_.any()):
             break
         (found,) = trajectory(
             model,
@@ -91,9 +93,11 @@ def pgd_examples(
             targeted=targeted,
             clip_pixels=clip_pixels,
             start=start,
-            settled=best.settled,
+            settled=None if everyone else best.settled,
             early_stop=early_stop,
         )
+        if restarts == 1 and everyone:
+            return found  # there is nothing to compare it with
         if early_stop:
             predicted = predictions(model, found)
             better = open_
@@ -124,5 +128,5 @@ def _starts(
         generator = torch.Generator().manual_seed(derive_seed(seed, f"pgd/{restart}"))
         # Drawn on the CPU, so that a seed means the same start on every device.
         whole = torch.rand((share.whole(len(x)), *x.shape[1:]), generator=generator)
-        noise = share.of(whole).to(x) * (2 * epsilon) - epsilon
+        noise = to_device(share.of(whole), x.device).to(x.dtype) * (2 * epsilon) - epsilon
         yield project(x + noise, x, epsilon, clip_pixels)

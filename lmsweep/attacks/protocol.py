@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from lmsweep.attacks.trajectory import Examples, fooled, unsettled
+from lmsweep.attacks.trajectory import Examples, fooled
 
 Target = Literal["none", "least_likely"]
 
@@ -27,10 +27,10 @@ class Clean:
         # The true class can be the least likely one; going there would help the network.
         return self.logits.scatter(1, self.y.unsqueeze(1), torch.inf).argmin(1), True
 
-    def settled(self, labels: Tensor, targeted: bool, early_stop: bool) -> Tensor:
-        """With early stop, samples that are fooled by the clean image need no attack."""
+    def settled(self, labels: Tensor, targeted: bool, early_stop: bool) -> Tensor | None:
+        """With early stop, samples that the clean image fools need no attack: their class, else -1."""
         if not early_stop:
-            return unsettled(self.x).settled
+            return None
         classes = self.logits.argmax(1)
         return torch.where(fooled(self.logits, labels, targeted), classes, -1)
 

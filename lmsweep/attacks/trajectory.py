@@ -28,10 +28,10 @@ class Examples(NamedTuple):
     x: Tensor
     settled: Tensor  # the class predicted for `x` where it is known already, else -1
     gradients: int = 0  # how many were computed on the way
-    zero_gradients: int = 0  # how many of them were exactly zero
+    zero_gradients: int | Tensor = 0  # how many of them were exactly zero; on the device until read
 
 
-def unsettled(x: Tensor, gradients: int = 0, zero_gradients: int = 0) -> Examples:
+def unsettled(x: Tensor, gradients: int = 0, zero_gradients: int | Tensor = 0) -> Examples:
     """Examples whose predictions have not been looked at."""
     return Examples(
         x, torch.full((len(x),), -1, dtype=torch.long, device=x.device), gradients, zero_gradients
@@ -77,24 +77,28 @@ def trajectory(
 
     More than one stop is only right when every stop but the widest has (steps - 1) * alpha <= epsilon. With
     `early_stop` a sample stays at the first point that fools the network, and costs nothing from there on;
-    `settled` says which samples have been given up before (their prediction, else -1). Call it inside
-    `frozen`.
+    `settled` says which samples have been given up before (their prediction, else -1). Without either nothing
+    here waits for the device. Call it inside `frozen`.
     """
     sign = -1.0 if targeted else 1.0
     point = (x if start is None else start).clone()
     known = unsettled(x).settled if settled is None else settled.clone()
-    alive = (known < 0).nonzero().squeeze(1)
+    everyone = settled is None and not early_stop
+    rows = torch.arange(len(x), device=x.device) if everyone else (known < 0).nonzero().squeeze(1)
     widest = stops[-1].epsilon
-    count = zeros = step = 0
+    count = step = 0
+    zeros = torch.zeros((), dtype=torch.long, device=x.device)
     for stop in stops:
-        while step < stop.steps and len(alive):
+        while step < stop.steps and len(rows):
+            alive: Tensor | slice = slice(None) if everyone else rows
             gradient, logits = input_gradient(model, point[alive], labels[alive], loss)
-            count += len(alive)
-            zeros += int(is_zero(gradient).sum())
+            count += len(rows)
+            zeros = zeros + is_zero(gradient).sum()
             if early_stop:
-                done = fooled(logits, labels[alive], targeted)
-                known[alive[done]] = logits.argmax(1)[done]
-                gradient, alive = gradient[~done], alive[~done]
+                done = fooled(logits, labels[rows], targeted)
+                known[rows[done]] = logits.argmax(1)[done]
+                gradient, rows = gradient[~done], rows[~done]
+                alive = rows
             moved = point[alive] + sign * _rows(alpha, alive) * gradient.sign()
             point[alive] = project(moved, x[alive], _rows(widest, alive), clip_pixels)
             step += 1
@@ -102,5 +106,5 @@ def trajectory(
         yield Examples(project(point, x, stop.epsilon, clip_pixels), known.clone(), count, zeros)
 
 
-def _rows(value: float | Tensor, rows: Tensor) -> float | Tensor:
+def _rows(value: float | Tensor, rows: Tensor | slice) -> float | Tensor:
     return value[rows] if isinstance(value, Tensor) else value

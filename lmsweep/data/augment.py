@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lmsweep.seeds import derive_seed
 from lmsweep.share import ALL, Share
+from lmsweep.transfer import to_device
 
 # The luma of ITU-R BT.601, which torchvision and TensorFlow use too.
 _GRAY = (0.2989, 0.587, 0.114)
@@ -54,7 +55,7 @@ class Augmentation:
             # Drawn on the CPU and for the whole batch, so that a run sees the same images on all devices.
             generator = torch.Generator().manual_seed(derive_seed(seed, purpose))
             whole = torch.rand(share.whole(len(x)), *shape, generator=generator)
-            return share.of(whole).to(x.device)
+            return to_device(share.of(whole), x.device)
 
         def around(centre: float, amount: float, purpose: str) -> Tensor:
             return centre + amount * (2 * uniform(purpose) - 1)
@@ -127,7 +128,7 @@ def hue(x: Tensor, turns: Tensor) -> Tensor:
 def _gray(x: Tensor) -> Tensor:
     if x.shape[1] == 1:
         return x
-    weights = torch.tensor(_GRAY, dtype=x.dtype, device=x.device).view(1, 3, 1, 1)
+    weights = to_device(torch.tensor(_GRAY, dtype=x.dtype), x.device).view(1, 3, 1, 1)
     return (x * weights).sum(1, keepdim=True)
 
 

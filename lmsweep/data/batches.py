@@ -10,6 +10,7 @@ from lmsweep.data.augment import Augmentation, as_pixels
 from lmsweep.data.dataset import Batch, Split
 from lmsweep.seeds import derive_seed
 from lmsweep.share import ALL, Share
+from lmsweep.transfer import to_device
 
 
 class EvaluationBatches:
@@ -80,14 +81,13 @@ class TrainingBatches:
         epoch, offset = divmod(self.start * self.size, len(self.split))
         indices = self._epoch(epoch)[offset:]
         while True:
-            parts = [indices]
-            while sum(len(part) for part in parts) < self.size:
+            # Copied only where epochs meet: what is left of one can be longer than all images of a batch.
+            while len(indices) < self.size:
                 epoch += 1
-                parts.append(self._epoch(epoch))
-            indices = torch.cat(parts)
+                indices = torch.cat([indices, self._epoch(epoch)])
             chosen, indices = indices[: self.size], indices[self.size :]
             yield chosen
 
     def _epoch(self, epoch: int) -> Tensor:
         generator = torch.Generator().manual_seed(derive_seed(self.seed, f"batches/{epoch}"))
-        return torch.randperm(len(self.split), generator=generator).to(self.split.y.device)
+        return to_device(torch.randperm(len(self.split), generator=generator), self.split.y.device)

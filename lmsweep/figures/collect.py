@@ -27,28 +27,47 @@ Runs = Mapping[str, RunConfig]
 
 def settings(runs: Runs, axes: Iterable[str]) -> dict[str, str]:
     """The hyperparameters of each run as JSON: the keys in which the runs differ, but for `axes`."""
-    identities = {name: dotted(config.identity_dict()) for name, config in runs.items()}
-    values: dict[str, set[str]] = {}
-    for keys in identities.values():
-        for key, value in keys.items():
-            values.setdefault(key, set()).add(json.dumps(value))
+    return _settings(_identities(runs), axes)
+
+
+def _identities(runs: Runs) -> dict[str, dict[str, Any]]:
+    return {name: dotted(config.identity_dict()) for name, config in runs.items()}
+
+
+def _settings(identities: Mapping[str, Mapping[str, Any]], axes: Iterable[str]) -> dict[str, str]:
     fixed = (*NOT_A_HYPERPARAMETER, *axes)
-    varying = [k for k, seen in sorted(values.items()) if len(seen) > 1 and not k.startswith(fixed)]
+    varying = [key for key in sorted(_varying(identities.values())) if not key.startswith(fixed)]
     return {
         name: json.dumps({key: keys[key] for key in varying if key in keys})
         for name, keys in identities.items()
     }
 
 
+def _varying(runs: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The keys that two runs have different values for, 1 and 1.0 being different."""
+    first: dict[str, Any] = {}
+    found = set()
+    for keys in runs:
+        for key, value in keys.items():
+            known = first.setdefault(key, value)
+            # There may be a million of them, and nearly all are equal, which repr says ten times faster.
+            if value is known or key in found or repr(value) == repr(known):
+                continue
+            if json.dumps(value) != json.dumps(known):
+                found.add(key)
+    return found
+
+
 def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
     """One row per finished run: id, method, seed, setting, validation accuracy, results and axes."""
     chosen = list(axes)
-    hyperparameters = settings(runs, chosen)
+    identities = _identities(runs)
+    hyperparameters = _settings(identities, chosen)
     rows = []
     for name, config in runs.items():
         results = store.run(name).read_results()
         if results is not None:
-            keys = dotted(config.identity_dict())
+            keys = identities[name]
             rows.append(
                 {
                     "run": name,

@@ -56,10 +56,10 @@ def capture(module: nn.Module, names: Sequence[str]) -> Iterator[Captured]:
 
         return keep
 
-    modules = dict(network(module).named_modules())
+    net = network(module)
     try:
         inner = [name for name in names if name not in (INPUT, OUTPUT)]
-        handles.extend(modules[name].register_forward_hook(keeper(name)) for name in inner)
+        handles.extend(net.get_submodule(name).register_forward_hook(keeper(name)) for name in inner)
         if INPUT in names:
             handles.append(module.register_forward_pre_hook(mark_input, with_kwargs=True))
         handles.append(module.register_forward_hook(keep_logits))

@@ -1,6 +1,7 @@
 """The linearised distance to every class boundary, measured at any layer (Eqs. 7 and 10 of the paper)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, NamedTuple
 
 import torch
@@ -87,7 +88,7 @@ def linearised_margins(
     tensors = list(layers.values()) if isinstance(layers, Mapping) else list(layers)
     _check(logits, targets, tensors, names, layer_weights, last_layer)
     q = dual_exponent(norm)
-    with torch.autocast(logits.device.type, enabled=False):
+    with _full_precision(logits.device.type):
         scores = _scores(logits, score)
         # By logits even for softmax: the order is the same, and where softmax saturates they still have one.
         classes = _candidate_classes(_scores(logits.detach(), "logit"), targets, top_k, last_layer, q)
@@ -105,17 +106,27 @@ def linearised_margins(
         directions = _directions(scores, targets, classes, scale)
         batched = logits.is_cuda if batched is None else batched
         if batched and len(classes[0]) > 1 and not exact:
-            norm_list = list(_batched_sweeps(scores, tensors, directions, norms))
+            gradient_norm = _batched_sweeps(scores, tensors, directions, norms)
         else:
-            norm_list = [norms(_sweep(scores, tensors, v, exact)) for v in directions]
-        gradient_norm = torch.stack(norm_list, dim=1)
+            gradient_norm = torch.stack([norms(_sweep(scores, tensors, v, exact)) for v in directions], dim=1)
         if scale != 1:
             # An overflowed gradient says nothing but "steep": distance 0 and no push, rather than NaN.
             gradient_norm = torch.nan_to_num(gradient_norm / scale, nan=torch.inf, posinf=torch.inf)
         if layer_weights is not None:
-            gradient_norm = gradient_norm / gradient_norm.new_tensor(layer_weights)
+            gradient_norm = gradient_norm / filled(layer_weights, gradient_norm)
         distance = difference.unsqueeze(2) / (epsilon + gradient_norm)
     return Margins(distance, gradient_norm, classes)
+
+
+def _full_precision(device: str) -> AbstractContextManager[object]:
+    # Devices that compute nothing ("meta") know no lower precision either.
+    known = torch.amp.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if known else nullcontext()
+
+
+def filled(values: Sequence[float], like: Tensor) -> Tensor:
+    """A vector of numbers, written on the device itself: a copy from the host would stop it in every step."""
+    return torch.stack([like.new_full((), value) for value in values])
 
 
 def _scores(logits: Tensor, score: str) -> Tensor:
@@ -160,16 +171,15 @@ def _batched_sweeps(
     layers: list[Tensor],
     directions: Iterator[Tensor],
     norms: Callable[[Sequence[Tensor | None]], Tensor],
-) -> Iterator[Tensor]:
-    """The same sweeps in groups under vmap: one kernel launch serves several classes."""
-    everything = torch.stack(list(directions))
-    for group in everything.split(BATCHED_SWEEPS):
-        with sweeping():
-            gradients = torch.autograd.grad(
-                scores, layers, group, retain_graph=True, allow_unused=True, is_grads_batched=True
-            )
-        for i in range(len(group)):
-            yield norms([None if g is None else g[i] for g in gradients])
+) -> Tensor:
+    """The same sweeps in groups: one kernel launch serves several classes.
+
+    By torch.func's vmap, which knows convolutions, pooling and batch norm; that of `is_grads_batched` loops
+    over classes in each of them.
+    """
+    sweep = torch.func.vmap(lambda v: norms(_sweep(scores, layers, v, exact=False)), out_dims=1)
+    groups = torch.stack(list(directions)).split(BATCHED_SWEEPS)
+    return torch.cat([sweep(group) for group in groups], dim=1)
 
 
 def _check(

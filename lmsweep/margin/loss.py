@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lmsweep.margin.distance import Layers, Margins, linearised_margins
+from lmsweep.margin.distance import Layers, Margins, filled, linearised_margins
 from lmsweep.margin.options import check_options
 
 
@@ -138,8 +138,7 @@ def telemetry(
 
 def _per_layer(gamma: float | Sequence[float], distance: Tensor) -> Tensor:
     if not isinstance(gamma, Sequence):
-        # Filled on the device: a tensor made from a number would be copied there in every step.
         return torch.full_like(distance[0, 0], gamma)
     if len(gamma) != distance.shape[2]:
         raise ValueError(f"gamma has {len(gamma)} values for {distance.shape[2]} layers")
-    return distance.new_tensor(gamma)
+    return filled(gamma, distance)

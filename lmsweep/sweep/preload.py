@@ -12,7 +12,6 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which 
 # Imports make many objects and hardly any garbage: looking for it took a fifth of the time.
 gc.disable()
 
-import sklearn.datasets
 from rich import live, progress
 
 import lmsweep.data.cifar10
@@ -23,6 +22,8 @@ import lmsweep.data.toy
 import lmsweep.models
 import lmsweep.sweep.execute
 import lmsweep.training.run
+
+lmsweep.data.digits.read()  # half of what a worker does before it trains on them
 
 gc.freeze()  # what workers inherit is never garbage, and stays shared memory when it is never looked at
 gc.enable()

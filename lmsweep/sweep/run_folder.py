@@ -18,19 +18,30 @@ from lmsweep.sweep.claims import STALE_AFTER_SECONDS, ClaimLostError, is_alive
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
+class _File:
+    """A file's path, made when it is asked for: of thousands of runs most are asked for one or two."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: "RunFolder", _: type) -> Path:
+        return folder.path / self.name
+
+
 class RunFolder:
     """The files of one run."""
+
+    config = _File("config.yaml")
+    status = _File("status.json")
+    results = _File("results.json")
+    metrics = _File("metrics.jsonl")
+    checkpoint = _File("checkpoint.ckpt")
+    error = _File("error.txt")
+    log = _File("log.txt")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
-        self.config = path / "config.yaml"
-        self.status = path / "status.json"
-        self.results = path / "results.json"
-        self.metrics = path / "metrics.jsonl"
-        self.checkpoint = path / "checkpoint.ckpt"
-        self.error = path / "error.txt"
-        self.log = path / "log.txt"
         self.attempt: int | None = None  # which claim on the run is ours
 
     def read_status(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from lmsweep.attacks.trajectory import project
 from lmsweep.margin.attributes import replaced
 from lmsweep.seeds import derive_seed
 from lmsweep.share import ALL, Share
+from lmsweep.transfer import to_device
 
 
 def truncated_normal(count: int, largest: float, generator: torch.Generator) -> Tensor:
@@ -84,7 +85,8 @@ def adversarial_batch(
             size: float | Tensor = epsilon
             if random_epsilon:
                 generator = torch.Generator().manual_seed(derive_seed(seed, "epsilon"))
-                size = per_sample(share.of(truncated_normal(total, epsilon, generator)).to(x), x)
+                drawn = share.of(truncated_normal(total, epsilon, generator))
+                size = per_sample(to_device(drawn, x.device).to(x.dtype), x)
             direction = fgsm_direction(model, part, labels, loss=loss, targeted=False)
             changed = project(part + size * direction.sign, part, size, clip_pixels=True)
     return torch.cat([changed, x[count:]])

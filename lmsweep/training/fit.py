@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from pytorch_lightning.loggers.logger import DummyLogger, Logger
+from pytorch_lightning.profilers import PassThroughProfiler
 
 from lmsweep.config import RunConfig
 from lmsweep.data import EvaluationBatches, TrainingBatches
@@ -69,6 +70,7 @@ def fit(
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
+        profiler=_NoProfiler(),
         default_root_dir=folder,
     )
     # Signals are for those who started this process: Lightning would talk to other ranks out of turn.
@@ -105,6 +107,15 @@ def fit(
         module.load_state_dict(keeper.best_weights)
         return {"selected_step": keeper.best_step, "steps": trainer.global_step}
     return {"selected_step": trainer.global_step, "steps": trainer.global_step}
+
+
+class _NoProfiler(PassThroughProfiler):
+    """Lightning enters a context for each of 40 hooks of a step: the same empty one does for all of them."""
+
+    _nothing = nullcontext()
+
+    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
+        return self._nothing
 
 
 def _loggers(config: RunConfig, folder: Path, step: int, mirror: Mirror) -> list[Logger]:

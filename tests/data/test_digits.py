@@ -17,5 +17,15 @@ def test_every_image_is_in_one_split():
     assert data.input_shape == (1, 8, 8)
 
 
+def test_they_are_what_scikit_learn_says_with_and_without_its_file(monkeypatch):
+    original = load_digits()
+    for missing in (False, True):
+        if missing:
+            monkeypatch.setattr(digits, "find_spec", lambda _: None)
+        pixels, labels = digits.read.__wrapped__()
+        assert pixels.tolist() == original.data.tolist()
+        assert labels.tolist() == original.target.tolist()
+
+
 def test_the_test_set_is_the_same_for_every_seed():
     assert torch.equal(prepare(digits.load(), seed=0).test.x, prepare(digits.load(), seed=1).test.x)

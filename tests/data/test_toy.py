@@ -1,6 +1,7 @@
 """The toy data: in the unit square, balanced, bent, and few points to train on."""
 
 import pytest
+from sklearn.datasets import make_moons
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -16,6 +17,13 @@ def test_points_lie_in_the_unit_square_in_two_equal_classes():
     for split in (source.pool, source.test):
         assert 0 <= split.x.min() <= split.x.max() <= 1
         assert abs(split.y.float().mean().item() - 0.5) < 0.1
+
+
+@pytest.mark.parametrize("count", [1, 2, 301])
+def test_they_are_the_moons_of_scikit_learn(count):
+    points, labels = make_moons(count, noise=0.2, random_state=0)
+    ours, classes = toy.moons(count, 0.2)
+    assert (ours.tolist(), classes.tolist()) == (points.tolist(), labels.tolist())
 
 
 def test_the_boundary_is_bent():

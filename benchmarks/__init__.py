@@ -1,0 +1,1 @@
+"""How fast lmsweep is, side by side with other ways to do the same: `make bench`."""

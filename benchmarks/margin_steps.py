@@ -1,0 +1,41 @@
+"""What a margin costs, in times of a cross-entropy step: ours, and one gradient call per layer and class."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import torch
+
+from benchmarks import steps
+from benchmarks.harness import Measured, alternate, ratio
+
+RELEASED = "a call per layer and class"
+
+
+def measure(rows: Sequence[str]) -> Iterator[Measured]:
+    """The rows of this module."""
+    torch.set_num_threads(1)
+    row = "margin_steps/mnist, 9 classes, at the input too"
+    if row in rows:
+        setting = steps.mnist(layers="everything")
+        ways = {"xent": partial(steps.cross_entropy, setting), "ours": partial(steps.margin, setting, None)}
+        times = alternate(ways, rounds=5)
+        yield ratio(row, times["ours"], times["xent"])
+    for name, setting, counts, rounds in (
+        ("mnist", steps.mnist(), {"9 classes": None, "best-scored class": 1}, 12),
+        ("wide_resnet, even:5", steps.wide_resnet(), {"best-scored class": 1}, 15),
+    ):
+        for label, top_k in counts.items():
+            row = f"margin_steps/{name}, {label}"
+            if row in rows or f"{row}, {RELEASED}" in rows:
+                yield from _compared(row, setting, top_k, rounds)
+
+
+def _compared(row: str, setting: steps.Setting, top_k: int | None, rounds: int) -> Iterator[Measured]:
+    ours = partial(steps.margin, setting, top_k)
+    theirs = partial(steps.call_per_layer_and_class, setting, top_k)
+    steps.agree(setting, {"our step": ours, RELEASED: theirs})
+    ways = {"xent": partial(steps.cross_entropy, setting), "ours": ours, "theirs": theirs}
+    times = alternate(ways, rounds=rounds)
+    step = 1000 * sorted(times["xent"])[rounds // 2]
+    yield ratio(row, times["ours"], times["xent"], f"a cross-entropy step takes {step:.0f} ms")
+    yield ratio(f"{row}, {RELEASED}", times["theirs"], times["xent"])

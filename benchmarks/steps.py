@@ -1,0 +1,103 @@
+"""Training steps to be timed: cross-entropy, our margin loss, and the margin as the authors' code has it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import lmsweep  # noqa: F401 - guards torchvision, so it comes first
+
+# isort: split
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lmsweep.margin import margin_loss
+from lmsweep.margin.capture import capture
+from lmsweep.margin.layers import resolve_layers
+from lmsweep.models import ConvNet, WideResNet
+
+GAMMA, CLIP = 1.0, 2.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A network, a batch of random images for it, and the layers a margin is measured at."""
+
+    network: nn.Module
+    x: Tensor
+    y: Tensor
+    layers: str | list[str]
+
+    def captured(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """One forward pass: the logits and the layers."""
+        names = resolve_layers(self.network, self.layers)
+        with capture(self.network, names) as caught:
+            logits = self.network(self.x)
+        return logits, {name: caught.layers[name] for name in names}
+
+
+def mnist(batch: int = 128, layers: str | list[str] = "all") -> Setting:
+    """The paper's MNIST network, at all layers."""
+    torch.manual_seed(0)
+    net = ConvNet((1, 28, 28), 10, channels=[32, 64], dense=[512, 512], kernel_size=5, pool=[2, 2])
+    return Setting(net, torch.rand(batch, 1, 28, 28), torch.randint(10, (batch,)), layers)
+
+
+def wide_resnet(batch: int = 32) -> Setting:
+    """A WRN-16-2 for images of 32x32, at five layers evenly spaced, as the paper's for CIFAR-10."""
+    torch.manual_seed(0)
+    net = WideResNet((3, 32, 32), 10, depth=16, width=2)
+    return Setting(net, torch.rand(batch, 3, 32, 32), torch.randint(10, (batch,)), "even:5")
+
+
+def _finish(setting: Setting, loss: Tensor) -> Tensor:
+    setting.network.zero_grad()
+    loss.backward()
+    return loss.detach()
+
+
+def cross_entropy(setting: Setting) -> Tensor:
+    """Forward pass, loss, backward pass."""
+    return _finish(setting, F.cross_entropy(setting.network(setting.x), setting.y))
+
+
+def margin(setting: Setting, top_k: int | None, exact: bool = False) -> Tensor:
+    """The same with our margin loss beside cross-entropy."""
+    logits, layers = setting.captured()
+    extra = margin_loss(logits, setting.y, layers, gamma=GAMMA, clip=CLIP, top_k=top_k, exact=exact)
+    return _finish(setting, F.cross_entropy(logits, setting.y) + extra)
+
+
+def call_per_layer_and_class(setting: Setting, top_k: int | None) -> Tensor:
+    """The same loss with a gradient call for each layer and class, as the authors' released code has it.
+
+    It goes through the layers, asks for the gradient of each class difference at that layer alone, and so
+    walks from the logits down to the layer every time.
+    """
+    logits, layers = setting.captured()
+    count = logits.shape[1]
+    others = logits.detach().scatter(1, setting.y.unsqueeze(1), -torch.inf)
+    classes = others.topk(top_k or count - 1, dim=1).indices
+    true = logits.gather(1, setting.y.unsqueeze(1)).squeeze(1)
+    total = torch.zeros(len(setting.x))
+    for layer in layers.values():
+        terms = []
+        for column in classes.unbind(1):
+            difference = true - logits.gather(1, column.unsqueeze(1)).squeeze(1)
+            (gradient,) = torch.autograd.grad(difference.sum(), layer, retain_graph=True)
+            distance = difference / (1e-6 + gradient.flatten(1).norm(dim=1))
+            terms.append((GAMMA - distance).clamp(0.0, CLIP * GAMMA))
+        total = total + torch.stack(terms, dim=1).amax(1)
+    return _finish(setting, F.cross_entropy(logits, setting.y) + total.mean())
+
+
+def agree(setting: Setting, ways: dict[str, Callable[[], Tensor]]) -> None:
+    """Raise unless all ways give one loss and one gradient: what is compared must be the same thing."""
+    seen = {}
+    for name, way in ways.items():
+        loss = way()
+        gradients = [p.grad.flatten() for p in setting.network.parameters() if p.grad is not None]
+        seen[name] = torch.cat([loss.view(1), *gradients])
+    (first, expected), *rest = seen.items()
+    for name, values in rest:
+        if not torch.allclose(values, expected, rtol=1e-3, atol=1e-5):
+            raise RuntimeError(f"{name} and {first} do not compute the same")

@@ -1,0 +1,40 @@
+"""The other ways that ours are compared with compute the same as ours."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from benchmarks import store, training_loop
+from benchmarks.steps import agree, call_per_layer_and_class, cross_entropy, margin, mnist
+from lmsweep.figures.collect import run_rows
+from lmsweep.sweep.overview import overview
+from lmsweep.sweep.plan import Plan
+from tests.test_config import config
+
+
+@pytest.mark.parametrize("top_k", [None, 1])
+def test_a_call_per_layer_and_class_gives_the_same_loss_and_gradients(top_k):
+    setting = mnist(batch=4)
+    ours, theirs = partial(margin, setting, top_k), partial(call_per_layer_and_class, setting, top_k)
+    agree(setting, {"ours": ours, "theirs": theirs})
+    with pytest.raises(RuntimeError, match="do not compute the same"):
+        agree(setting, {"ours": ours, "another": partial(cross_entropy, setting)})
+
+
+@pytest.mark.parametrize("method", ["xent", "margin_l2_all"])
+def test_the_loop_by_hand_trains_the_same_network_bit_for_bit(tmp_path, method):
+    overrides = ("model.width=2", "trainer.max_steps=20", "trainer.val_every=10", f"method={method}")
+    weights = []
+    for way in (training_loop.trained, training_loop.by_hand):
+        job = training_loop._job("digits", *training_loop.COMMON, *overrides)
+        weights.append(way(job, tmp_path))
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+def test_the_invented_store_is_read_like_a_real_one(tmp_path):
+    runs = [config(f"seed={seed}", f"outputs={tmp_path}") for seed in range(3)]
+    plan = Plan.of(runs)
+    store.fill(plan.runs, tmp_path)
+    assert [row["state"] for row in overview(tmp_path)] == ["done"] * 3
+    assert sorted(run_rows(plan.runs, plan.store, store.AXES)["seed"]) == [0, 1, 2]
