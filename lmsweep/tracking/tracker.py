@@ -50,16 +50,18 @@ class Tracker:
 
 
 class Guard(Tracker):
-    """A tracker that is opened late, and dropped with one line on stderr at the first error."""
+    """A tracker that is opened late, and hears no more than the end after the first error, told on stderr."""
 
     def __init__(self, open_tracker: Callable[[], Tracker]) -> None:
         self._open = open_tracker
         self._tracker: Tracker | None = None
+        self._broken = False
 
     def open(self) -> None:
         """Begin; without it nothing is mirrored."""
         self._tracker = Tracker()
         self._tracker = self._guarded(lambda _: self._open())
+        self._broken = self._tracker is None
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Pass it on."""
@@ -86,17 +88,18 @@ class Guard(Tracker):
         self._guarded(lambda tracker: tracker.keep(file))
 
     def close(self, exit_code: int, *, given_back: bool = False) -> None:
-        """Pass it on, once."""
+        """Pass it on, once, and whatever happened before."""
+        self._broken = False
         self._guarded(lambda tracker: tracker.close(exit_code, given_back=given_back))
         self._tracker = None
 
     def _guarded(self, call: Callable[[Tracker], T]) -> T | None:
-        if self._tracker is None:
+        if self._tracker is None or self._broken:
             return None
         try:
             return call(self._tracker)
         except Exception as error:
-            self._tracker = None
+            self._broken = True
             told = f"{type(error).__name__}: {error}".splitlines()[0]
             print(f"Tracking ends here, the work goes on: {told}", file=sys.stderr, flush=True)
             return None

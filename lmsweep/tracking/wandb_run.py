@@ -65,17 +65,13 @@ class WandbRun(Tracker):
         """The summary, the confusion matrix, a few pictures and, on request, the weights."""
         import wandb
 
-        seen = portrait()
-        if seen is not None:
-            row: dict[str, Any] = {"confusion": confusion_chart(seen.confusion)}
-            if seen.examples:
-                row["adversarial_examples"] = [
-                    wandb.Image(example.picture.permute(1, 2, 0).numpy(), caption=example.caption)
-                    for example in seen.examples
-                ]
-            self.show(row)
-        # After the last row, whose values would take the place of those of the selected weights.
-        self.run.summary.update(summary_of(results))
+        try:
+            seen = portrait()
+            if seen is not None:
+                self.show(portrait_row(seen))
+        finally:
+            # After the last row, whose values would take the place of those of the selected weights.
+            self.run.summary.update(summary_of(results))
         if self.options.checkpoint and checkpoint.exists():
             artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
             with _staging_in(self.staging):
@@ -176,6 +172,19 @@ def summary_of(results: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers of results.json by their short names, and where they come from."""
     more = {key: results[key] for key in ("seconds", "train_seconds", "provenance") if key in results}
     return {**results["metrics"], **more}
+
+
+def portrait_row(seen: "Portrait") -> dict[str, Any]:
+    """Pictures and charts of a network."""
+    import wandb
+
+    row: dict[str, Any] = {"confusion": confusion_chart(seen.confusion)}
+    if seen.examples:
+        row["adversarial_examples"] = [
+            wandb.Image(example.picture.permute(1, 2, 0).numpy(), caption=example.caption)
+            for example in seen.examples
+        ]
+    return row
 
 
 def confusion_chart(counts: "Tensor") -> Any:

@@ -32,6 +32,7 @@ CHANGES = {
     "attack.queries": 5,
     "attack.clip_pixels": False,
     "attack.early_stop": False,
+    "tracking.name": "wandb",
 }
 ALWAYS = {"split", "samples", "batch_size", "attack.clip_pixels"}
 AIMED = ALWAYS | {"attack.epsilons", "attack.target", "attack.early_stop"}

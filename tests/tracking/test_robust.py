@@ -82,3 +82,15 @@ def test_a_tracker_that_breaks_ends_and_the_run_does_not(expected, tmp_path, mon
     assert metrics == expected[0]
     assert folder.read_status()["state"] == "done"
     assert "Tracking ends here, the work goes on: RuntimeError: W&B is not well" in capfd.readouterr().err
+
+
+def test_a_portrait_that_cannot_be_made_costs_the_pictures_only(expected, tmp_path, monkeypatch, capfd):
+    def broken(*arguments, **options):
+        raise RuntimeError("no picture")
+
+    monkeypatch.setattr("lmsweep.training.run.portrait", broken)
+    folder, metrics, _ = trained(tmp_path, "tracking=wandb")
+    assert metrics == expected[0]
+    found = read_back(files_of(tmp_path, folder.id)[0])
+    assert (found.exit_code, found.summary["test_accuracy"]) == (0, metrics["test_accuracy"])
+    assert "Tracking ends here, the work goes on: RuntimeError: no picture" in capfd.readouterr().err
