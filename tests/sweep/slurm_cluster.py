@@ -108,9 +108,12 @@ class SlurmCluster:
         return {job: (state, node) for job, state, node in (line.split("|") for line in lines)}
 
     def start_again(self, job: str) -> None:
-        """Wait until a job that was requeued is in the queue, and let it begin at once."""
+        """Wait until a job that was requeued is in the queue, and let it begin soon: not after two minutes.
+
+        Nor at once, because nodes refuse what they think belongs to the job that they have just ended.
+        """
         _wait(lambda: self.jobs()[job][0] == "PENDING", f"the end of job {job}")
-        self.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+        self.call("scontrol", "update", f"JobId={job}", "StartTime=now+4seconds")
 
     def _start(self, *command: str) -> None:
         log = (self.root / f"{len(self.daemons)}-{command[0]}.out").open("wb")
