@@ -35,7 +35,7 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
                 "first": partial(steps.margin, setting, top_k),
                 "exact": partial(steps.margin, setting, top_k, exact=True),
             }
-            times = alternate(ways, rounds=4)
+            times = alternate(ways, rounds=3)
             yield ratio(row, times["exact"], times["first"], "of a first-order step")
     wanted = {row: kind for label, kind in KINDS.items() if (row := f"exact_mode/{label}") in rows}
     peaks: dict[str, list[float]] = {row: [] for row in wanted}

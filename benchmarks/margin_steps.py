@@ -21,8 +21,8 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
         times = alternate(ways, rounds=5)
         yield ratio(row, times["ours"], times["xent"])
     for name, setting, counts, rounds in (
-        ("mnist", steps.mnist(), {"9 classes": None, "best-scored class": 1}, 12),
-        ("wide_resnet, even:5", steps.wide_resnet(), {"best-scored class": 1}, 15),
+        ("mnist", steps.mnist(), {"9 classes": None, "best-scored class": 1}, 9),
+        ("wide_resnet, even:5", steps.wide_resnet(), {"best-scored class": 1}, 9),
     ):
         for label, top_k in counts.items():
             row = f"margin_steps/{name}, {label}"

@@ -33,10 +33,10 @@ COMMON = ("trainer.accelerator=cpu", "optimizer.lr=0.001", "trainer.log_every=50
 MNIST = ("model=mnist_cnn", "trainer.batch_size=128")
 # Steps and steps between validations, then rounds; a round is long enough to drown the start of Lightning.
 ROWS = {
-    "digits": (("method=xent",), 200, 50, 17),
-    "digits, margin": (("method=margin_l2_all",), 100, 50, 7),
-    "mnist": ((*MNIST, "method=xent"), 40, 40, 4),
-    "mnist, margin": ((*MNIST, "method=margin_l2_all"), 6, 6, 3),
+    "digits": (("method=xent",), 200, 50, 13),
+    "digits, margin": (("method=margin_l2_all",), 100, 50, 5),
+    "mnist": ((*MNIST, "method=xent"), 30, 30, 4),
+    "mnist, margin": ((*MNIST, "method=margin_l2_all"), 4, 4, 3),
 }
 
 
