@@ -72,7 +72,7 @@ def _in_turn(job: Job, rounds: int) -> tuple[list[float], list[float]]:
 
 def trained(job: Job, folder: Path) -> list[Tensor]:
     """Our run: Lightning, its callbacks and records, checkpoints."""
-    fit(job, "bench", folder, None, RunCheckpoint(folder / "checkpoint.ckpt", len(job.data.val)))
+    fit(job, folder, None, RunCheckpoint(folder / "checkpoint.ckpt", len(job.data.val)))
     return [p.detach() for p in job.module.parameters()]
 
 
