@@ -5,7 +5,7 @@ python -m benchmarks.growth [profile|classes|layers|batch|models|options] prints
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
@@ -31,7 +31,7 @@ def digits(batch: int = 64) -> steps.Setting:
     return steps.Setting(net, torch.rand(batch, 1, 8, 8), torch.randint(10, (batch,)), "all")
 
 
-def compared(base: Way, ways: dict[str, Way], rounds: int = 7) -> list[str]:
+def compared(base: Way, ways: Mapping[str, Way], rounds: int = 7) -> list[str]:
     """Each way in times of the base, which comes first in milliseconds."""
     times = alternate({"base": base, **ways}, rounds=rounds)
     cells = [f"{1000 * sorted(times['base'])[rounds // 2]:.1f} ms"]
@@ -109,7 +109,7 @@ def options() -> None:
         last = steps.Setting(last.network, images, last.y, last.layers)
         _compile(compiled)
         for label, top_k in (("best-scored class", 1), ("nine classes", None)):
-            ways: dict[str, Way] = {
+            ways: Mapping[str, Way] = {
                 "last": partial(steps.margin, last, top_k),
                 "half": partial(_half, plain, top_k),
                 "compiled": partial(steps.margin, compiled, top_k),

@@ -4,6 +4,8 @@ Trains what is missing in the store (a few minutes on one core) and prints Markd
     LMSWEEP_DATA=... python -m benchmarks.margin_tables
 """
 
+from typing import Any, cast
+
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -25,7 +27,7 @@ DIGITS = ("data=digits", "model=digits_cnn", "trainer.max_steps=1000")
 MNIST = ("data=mnist", "model=mnist_cnn", "model.width=0.5", "trainer.max_steps=800", "trainer.val_every=200")
 RELEASED = (*MNIST, "model=mnist_cnn_released")
 METHODS = ("method=xent", "method=margin_l2_all", "method=margin_linf_all")
-OPTIONS = {"epsilon": 1e-6, "exact": False, "score": "logit"}
+OPTIONS: dict[str, Any] = {"epsilon": 1e-6, "exact": False, "score": "logit"}
 SAMPLES = 1000
 
 
@@ -33,10 +35,10 @@ def trained(*overrides: str) -> tuple[nn.Module, Tensor, Tensor, str]:
     """A trained network from the store, with test images and labels."""
     with initialize_config_dir(config_folder(), version_base="1.3"):
         composed = compose("config", ["trainer.batch_size=128", *overrides])
-    config, _ = split(OmegaConf.to_container(composed, resolve=True))
+    config, _ = split(cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True)))
     folder, results = execute(config)
     job = prepare_run(config)
-    job.module.load_state_dict(load_checkpoint(folder.checkpoint)["state_dict"])
+    job.module.load_state_dict(cast(dict[str, Any], load_checkpoint(folder.checkpoint))["state_dict"])
     x, y = next(iter(EvaluationBatches(job.data.test, SAMPLES)))
     name = f"{config.data.name}, {results['method']} ({results['metrics']['test_accuracy']:.1%})"
     return job.module.network, x, y, name
