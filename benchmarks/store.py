@@ -24,7 +24,7 @@ from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.store import Store
 
 FIGURE, MANY, ROUNDS = "fig2_mnist_noise", 10_000, 5
-# What was just written is read from memory wherever it is, but a disk can take minutes to delete 40,000 files.
+# What was just written is read from memory wherever it is, but a disk takes minutes to delete 40,000 files.
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a folder of our own is made inside
 AXES = ("data.label_noise", "data.fraction")
 

@@ -88,7 +88,7 @@ def test_an_empty_store_is_no_error(tmp_path, capsys):
 @pytest.fixture
 def memory():
     """A folder in memory where there is such a thing: a disk can take minutes to delete 20,000 files."""
-    shared = Path("/dev/shm")
+    shared = Path("/dev/shm")  # noqa: S108 - a folder of our own is made inside
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
         yield Path(folder)
 
