@@ -9,6 +9,7 @@ import io
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import lmsweep  # noqa: F401 - guards torchvision, so it comes first
@@ -72,7 +73,9 @@ def _in_turn(job: Job, rounds: int) -> tuple[list[float], list[float]]:
 
 def trained(job: Job, folder: Path) -> list[Tensor]:
     """Our run: Lightning, its callbacks and records, checkpoints."""
-    fit(job, folder, None, RunCheckpoint(folder / "checkpoint.ckpt", len(job.data.val)))
+    keeper = RunCheckpoint(folder / "checkpoint.ckpt", len(job.data.val))
+    with redirect_stderr(io.StringIO()):  # progress, which belongs to the work and not to our table
+        fit(job, folder, None, keeper)
     return [p.detach() for p in job.module.parameters()]
 
 
