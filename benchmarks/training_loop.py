@@ -2,19 +2,23 @@
 
 The loop trains the same thing: the same weights to begin with, the same batches, optimiser and loss,
 validation and checkpoint at the same steps. Both end with the same weights, bit for bit, or there is no row.
+They take turns after every step, so that whatever else the machine does slows both.
 """
 
 import copy
+import dataclasses
 import io
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
+from typing import Any
 
 import lmsweep  # noqa: F401 - guards torchvision, so it comes first
 
 # isort: split
+import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -32,55 +36,73 @@ from lmsweep.training.run import Job, prepare_run
 
 COMMON = ("trainer.accelerator=cpu", "optimizer.lr=0.001", "trainer.log_every=50")
 MNIST = ("model=mnist_cnn", "trainer.batch_size=128")
-# Steps and steps between validations, then rounds; a round is long enough to drown the start of Lightning.
+# Overrides, steps between validations, and how many times so many steps; the first ones do not count.
 ROWS = {
-    "digits": (("method=xent",), 200, 50, 13),
-    "digits, margin": (("method=margin_l2_all",), 100, 50, 5),
-    "mnist": ((*MNIST, "method=xent"), 30, 30, 4),
-    "mnist, margin": ((*MNIST, "method=margin_l2_all"), 4, 4, 3),
+    "digits": (("method=xent",), 50, 24),
+    "digits, margin": (("method=margin_l2_all",), 50, 7),
+    "mnist": ((*MNIST, "method=xent"), 40, 5),
+    "mnist, margin": ((*MNIST, "method=margin_l2_all"), 4, 4),
 }
 
 
 def measure(rows: Sequence[str]) -> Iterator[Measured]:
     """The rows of this module."""
     torch.set_num_threads(1)
-    for name, (overrides, steps, every, rounds) in ROWS.items():
+    for name, (overrides, every, blocks) in ROWS.items():
         row = f"training_loop/{name}"
         if row in rows:
-            lengths = (f"trainer.max_steps={steps}", f"trainer.val_every={every}")
-            job = _job(name, *COMMON, *lengths, *overrides)
-            ours, theirs = _in_turn(job, rounds)
-            note = f"{steps / min(ours):.0f} steps per second, {1000 * min(ours) / steps:.2f} ms each"
-            yield ratio(row, theirs, ours, note)
+            lengths = (f"trainer.max_steps={every * blocks}", f"trainer.val_every={every}")
+            turns = in_turn(_job(name, *COMMON, *lengths, *overrides))
+            ours, theirs = _blocks(turns.ours, every), _blocks(turns.theirs, every)
+            step = 1000 * sorted(ours)[len(ours) // 2] / every
+            yield ratio(row, theirs, ours, f"{1000 / step:.0f} steps per second, {step:.2f} ms each")
 
 
-def _in_turn(job: Job, rounds: int) -> tuple[list[float], list[float]]:
-    times: tuple[list[float], list[float]] = ([], [])
-    ways = (trained, by_hand)
-    for number in range(-1, rounds):
-        weights = {}
-        for way in ways[:: -1 if number % 2 else 1]:
-            own = copy.deepcopy(job)  # not timed: both get a network that is ready
-            with tempfile.TemporaryDirectory() as folder:
-                started = time.perf_counter()
-                weights[way] = way(own, Path(folder))
-                if number >= 0:
-                    times[ways.index(way)].append(time.perf_counter() - started)
-        if not all(torch.equal(a, b) for a, b in zip(weights[trained], weights[by_hand], strict=True)):
-            raise RuntimeError("the run and the loop by hand did not train the same network")
-    return times
+def _blocks(seconds: Sequence[float], size: int) -> list[float]:
+    """From one validation to the next; without the first block, in which the other way begins."""
+    return [sum(seconds[start : start + size]) for start in range(size, len(seconds), size)]
 
 
-def trained(job: Job, folder: Path) -> list[Tensor]:
-    """Our run: Lightning, its callbacks and records, checkpoints."""
-    keeper = RunCheckpoint(folder / "checkpoint.ckpt", len(job.data.val))
-    with redirect_stderr(io.StringIO()):  # progress, which belongs to the work and not to our table
-        fit(job, folder, None, keeper)
-    return [p.detach() for p in job.module.parameters()]
+class Turns(pl.Callback):
+    """Lets a loop by hand take a step after every step of a run, and measures both."""
+
+    def __init__(self, by_hand: Iterator[object]) -> None:
+        self.by_hand = by_hand
+        self.ours: list[float] = []
+        self.theirs: list[float] = []
+        self.since = 0.0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Our first step begins."""
+        self.since = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """All since the other's step was ours: batch, step, records, and validation when it was due."""
+        now = time.perf_counter()
+        self.ours.append(now - self.since)
+        next(self.by_hand)
+        self.since = time.perf_counter()
+        self.theirs.append(self.since - now)
 
 
-def by_hand(job: Job, folder: Path) -> list[Tensor]:
-    """What one would write without us."""
+def in_turn(job: Job) -> Turns:
+    """Train twice at the same time; RuntimeError unless both end with the same weights."""
+    other = copy.deepcopy(job)
+    with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
+        turns = Turns(by_hand(other, Path(theirs)))
+        keeper = RunCheckpoint(Path(ours, "checkpoint.ckpt"), len(job.data.val))
+        with redirect_stderr(io.StringIO()):  # progress, which belongs to the work and not to our table
+            fit(dataclasses.replace(job, telemetry=turns), Path(ours), None, keeper)
+    weights = zip(job.module.network.parameters(), other.module.network.parameters(), strict=True)
+    if not all(torch.equal(a, b) for a, b in weights):
+        raise RuntimeError("the run and the loop by hand did not train the same network")
+    return turns
+
+
+def by_hand(job: Job, folder: Path) -> Iterator[None]:
+    """What one would write without us; it stops after every step, and ends with the best weights."""
     config, network = job.config, job.module.network
     x, y = job.data.train.x, job.data.train.y
     optimizer = job.module.configure_optimizers()
@@ -99,16 +121,15 @@ def by_hand(job: Job, folder: Path) -> list[Tensor]:
             correct = _validate(job)
             if correct > best:
                 best, best_weights = correct, {k: v.clone() for k, v in network.state_dict().items()}
-            buffer = io.BytesIO()
             state = {
                 "best": best_weights,
                 "weights": network.state_dict(),
                 "optimizer": optimizer.state_dict(),
             }
-            torch.save(state, buffer)
-            (folder / "checkpoint.ckpt").write_bytes(buffer.getvalue())
-    # As the run does: the weights with the best validation accuracy.
-    return [best_weights[name] for name, _ in network.named_parameters()]
+            torch.save(state, folder / "checkpoint.ckpt")
+        if step == config.trainer.max_steps:
+            network.load_state_dict(best_weights)
+        yield
 
 
 def _loss(job: Job, x: Tensor, y: Tensor) -> Tensor:
