@@ -3,6 +3,7 @@
 What the strengths have in common (the gradient of FGSM, the path of IFGSM, the noise) is computed once.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -53,7 +54,10 @@ class FGSM:
 
 @dataclass(frozen=True)
 class IFGSM:
-    """One path for all epsilons when each takes as few steps as it may; else one path per epsilon."""
+    """One path for all epsilons when each takes as few steps as it may.
+
+    When each takes `steps`, one path for as long as no ball is reached; each goes on alone from there.
+    """
 
     strengths: tuple[float, ...]
     alpha: float
@@ -67,16 +71,19 @@ class IFGSM:
         """Yield the end of the path for each strength."""
         labels, targeted = clean.aim(self.target)
 
-        def walk(stops: list[Stop], alpha: float | Tensor, settled: Tensor | None) -> Iterator[Examples]:
+        def walk(
+            stops: list[Stop], settled: Tensor | None, start: Tensor | None = None
+        ) -> Iterator[Examples]:
             return trajectory(
                 model,
                 clean.x,
                 labels,
                 stops,
-                alpha=alpha,
+                alpha=self.alpha,
                 loss=self.loss,
                 targeted=targeted,
                 clip_pixels=self.clip_pixels,
+                start=start,
                 settled=settled,
                 early_stop=early_stop,
             )
@@ -97,12 +104,22 @@ class IFGSM:
                 )
         elif self.steps is None:
             stops = [Stop(epsilon, iterations(epsilon, self.alpha)) for epsilon in sorted(self.strengths)]
-            found = dict(zip(sorted(self.strengths), walk(stops, self.alpha, settled), strict=True))
+            found = dict(zip(sorted(self.strengths), walk(stops, settled), strict=True))
             yield from (found[epsilon] for epsilon in self.strengths)
         else:
-            for epsilon in self.strengths:
-                steps = iterations(epsilon, self.alpha, self.steps) if epsilon > 0 else 0
-                yield from walk([Stop(epsilon, steps)], self.alpha, settled)
+            steps = {e: iterations(e, self.alpha, self.steps) if e > 0 else 0 for e in self.strengths}
+            # Steps that no ball cuts, well short of its edge, where rounding could decide.
+            free = {e: max(0, math.floor(e / self.alpha - 0.01)) for e in sorted(steps)}
+            shared = walk([Stop(e, count) for e, count in free.items()], settled)
+            found = dict(zip(free, shared, strict=True))
+            for e in self.strengths:
+                first = found[e]
+                known = first.settled if early_stop else None
+                (rest,) = walk([Stop(e, steps[e] - free[e])], known, first.x)
+                yield rest._replace(
+                    gradients=first.gradients + rest.gradients,
+                    zero_gradients=first.zero_gradients + rest.zero_gradients,
+                )
 
 
 @dataclass(frozen=True)

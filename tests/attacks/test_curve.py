@@ -18,6 +18,9 @@ from lmsweep.attacks import (
     transfer_matrix,
 )
 from lmsweep.attacks.fast_gradient import iterations
+from lmsweep.attacks.gradient import frozen
+from lmsweep.attacks.protocol import Clean
+from lmsweep.attacks.trajectory import Stop, trajectory
 from lmsweep.seeds import derive_seed
 from tests.attacks.conftest import Counter, Scaled
 
@@ -188,3 +191,40 @@ def test_gaussian_noise_is_seeded_scaled_and_clipped(net, test_set):
     noisy = gaussian_noise(x, stddev=0.3, seed=derive_seed(4, "batch/0"))
     assert curve.accuracy[1] == accuracy(net, noisy, y)
     assert curve.accuracy[0] > curve.accuracy[1] > curve.accuracy[2]
+
+
+@pytest.mark.parametrize("target", ["none", "least_likely"])
+@pytest.mark.parametrize("early_stop", [True, False])
+def test_epsilons_that_share_their_first_steps_end_where_each_ends_alone(net, test_set, target, early_stop):
+    x, y = test_set[0][:60], test_set[1][:60]
+    counted = Counter(net)
+    with torch.no_grad():
+        clean = Clean(x, y, net(x))
+
+    def found(*epsilons):
+        attack = IFGSM(epsilons, 0.03, steps=9, target=target)
+        with frozen(counted):
+            return list(attack.examples(counted, clean, seed=0, early_stop=early_stop))
+
+    together = found(*EPSILONS)
+    shared, counted.gradients = counted.gradients, 0
+    for epsilon, ours in zip(EPSILONS, together, strict=True):
+        (alone,) = found(epsilon)
+        (path,) = trajectory_of(net, clean, epsilon, target, early_stop)
+        for other in (alone, path):
+            assert torch.equal(ours.x, other.x)
+            assert torch.equal(ours.settled, other.settled)
+            assert (ours.gradients, int(ours.zero_gradients)) == (other.gradients, int(other.zero_gradients))
+    assert shared < counted.gradients
+
+
+def trajectory_of(net, clean, epsilon, target, early_stop):
+    """The path of one epsilon in one piece."""
+    labels, targeted = clean.aim(target)
+    stop = Stop(epsilon, 9 if epsilon else 0)
+    options = {"alpha": 0.03, "loss": "xent", "targeted": targeted, "clip_pixels": True}
+    settled = clean.settled(labels, targeted, early_stop)
+    with frozen(net):
+        return list(
+            trajectory(net, clean.x, labels, [stop], settled=settled, early_stop=early_stop, **options)
+        )
