@@ -7,11 +7,9 @@ Trains what is missing in the store (a few minutes on one core) and prints Markd
 from typing import Any, cast
 
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from lmsweep.cli import config_folder
+from benchmarks.compose import configured
 from lmsweep.data import EvaluationBatches
 from lmsweep.margin.batch_norm import per_sample_batch_norm
 from lmsweep.margin.callback import last_linear
@@ -19,7 +17,6 @@ from lmsweep.margin.capture import capture
 from lmsweep.margin.distance import linearised_margins
 from lmsweep.margin.layers import resolve_layers
 from lmsweep.sweep.execute import execute
-from lmsweep.sweep.task import split
 from lmsweep.training.checkpoint import load_checkpoint
 from lmsweep.training.run import prepare_run
 
@@ -33,9 +30,7 @@ SAMPLES = 1000
 
 def trained(*overrides: str) -> tuple[nn.Module, Tensor, Tensor, str]:
     """A trained network from the store, with test images and labels."""
-    with initialize_config_dir(config_folder(), version_base="1.3"):
-        composed = compose("config", ["trainer.batch_size=128", *overrides])
-    config, _ = split(cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True)))
+    config = configured("trainer.batch_size=128", *overrides)
     folder, results = execute(config)
     job = prepare_run(config)
     job.module.load_state_dict(cast(dict[str, Any], load_checkpoint(folder.checkpoint))["state_dict"])

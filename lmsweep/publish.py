@@ -39,7 +39,7 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
         for suffix in KEPT:
             shutil.copyfile(drawn / f"{name}{suffix}", kept / f"{name}{suffix}")
     page = kept / "README.md"
-    records = [drawn.record for drawn in read_records(results) if drawn.record.scale == scale]
+    records = [one.record for one in read_records(results) if one.record.scale == scale]
     write_atomically(page, results_page(records, scale))
     return page
 

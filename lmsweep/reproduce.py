@@ -18,8 +18,8 @@ from lmsweep.evaluation.config import AuditConfig, EvaluationConfig
 from lmsweep.evaluation.runs import find_run
 from lmsweep.figures.audits import audits_of, is_audited
 from lmsweep.figures.evaluations import missing_requests
-from lmsweep.figures.make import attacked, make_figure, spec_of
-from lmsweep.figures.summary import print_claims
+from lmsweep.figures.make import attacked, spec_of
+from lmsweep.figures.summary import draw_figure
 from lmsweep.sweep.claims import when_free
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.expansion import Sweep, read_sweep, sweep_names
@@ -29,7 +29,6 @@ from lmsweep.sweep.records import record_sweep
 from lmsweep.sweep.run_plan import places, run_plan
 from lmsweep.sweep.standing import Request
 from lmsweep.sweep.tasks import call_each
-from lmsweep.tracking.jobs import mirror_figure
 
 
 class ReproductionError(UserError):
@@ -79,11 +78,7 @@ def reproduce_sweeps(sweeps: Sequence[Sweep], *, jobs: int | None = None, tell: 
     failures: dict[str, str] = {}
     for sweep in sweeps:
         failures |= _evaluate(sweep, jobs)
-        made = make_figure(sweep)
-        mirror_figure(sweep.tracking, sweep.plan.outputs, made.record, made.picture)
-        if tell:
-            print_claims(made.record)
-            print(made.picture, flush=True)
+        draw_figure(sweep, tell=tell)
     print(f"Done in {duration(time.monotonic() - began)}.", flush=True)
     for what, why in failures.items():
         print(f"{what} failed: {why}", file=sys.stderr, flush=True)

@@ -73,7 +73,7 @@ def verify_cell(name: str, scale: str, expected: Path, tolerance: float, jobs: i
         method = next(iter(sweep.plan.runs.values())).method_name()
         print(f"{name} is not drawn at {scale}; {len(sweep.plan.runs)} runs of {method} are trained again.")
         reproduce_sweeps([sweep], jobs=jobs, tell=False)
-        found = read_csv(Path(folder) / "figures" / sweep.label / f"{name}.csv")
+        found = read_csv(sweep.drawn.with_suffix(".csv"))
     ids = {run for cell in found["selected"] for run in cell.split()}
     mine = wanted[[set(cell.split()) <= ids for cell in wanted["selected"]]]
     _compare(f"One cell of {name}, trained again", found, mine, expected, tolerance)

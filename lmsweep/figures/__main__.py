@@ -4,10 +4,8 @@ import argparse
 from collections.abc import Sequence
 
 from lmsweep.cli import reported
-from lmsweep.figures.make import make_figure
-from lmsweep.figures.summary import print_claims
+from lmsweep.figures.summary import draw_figure
 from lmsweep.sweep.expansion import read_sweep
-from lmsweep.tracking.jobs import mirror_figure
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -22,11 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _draw(words: Sequence[str], scale: str) -> None:
     overrides = [word for word in words if "=" in word]
     for name in (word for word in words if "=" not in word):
-        sweep = read_sweep(name, scale, overrides)
-        made = make_figure(sweep)
-        mirror_figure(sweep.tracking, sweep.plan.outputs, made.record, made.picture)
-        print_claims(made.record)
-        print(made.picture, flush=True)
+        draw_figure(read_sweep(name, scale, overrides))
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def make_figure(sweep: Sweep) -> Made:
         cost=cost,
     )
     figure = _draw(sweep, spec, table, tested, gone)
-    path = plan.outputs / "figures" / sweep.label / sweep.name
+    path = sweep.drawn
     write_csv(table, path.with_name(f"{path.name}.csv"))
     write_record(record, path.with_name(f"{path.name}.json"))
     picture, _ = save(figure, path)

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from lmsweep.figures.report.format import text, times
 from lmsweep.figures.report.records import Record, Verdict
+from lmsweep.markdown import table
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -63,8 +64,4 @@ def _section(record: Record) -> list[str]:
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     if not rows:
         return ["(none)"]
-    return [_row(head), "|" + "---|" * len(head), *(_row([text(cell) for cell in row]) for row in rows)]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
+    return [table(head, [[text(cell) for cell in row] for row in rows])]

@@ -52,6 +52,11 @@ class Sweep:
         return next(iter(self.plan.runs.values())).tracking
 
     @property
+    def drawn(self) -> Path:
+        """Where its figure is, without a suffix."""
+        return self.plan.outputs / "figures" / self.label / self.name
+
+    @property
     def command(self) -> str:
         """How to make its figure."""
         if not self.overrides:

@@ -34,12 +34,19 @@ def read_sweeps(outputs: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield path.stem, json.loads(path.read_bytes())
 
 
+def sweeps_by_run(outputs: Path) -> dict[str, list[tuple[str, str | None]]]:
+    """Of every run that a named sweep asked for: the name and the scale of all those sweeps."""
+    found: dict[str, set[tuple[str, str | None]]] = {}
+    for _, content in read_sweeps(outputs):
+        if content["sweep"] != UNNAMED:
+            for run in content["runs"]:
+                found.setdefault(run, set()).add((content["sweep"], content["scale"]))
+    return {run: sorted(pairs, key=str) for run, pairs in found.items()}
+
+
 def sweeps_of(outputs: Path, run: str) -> list[tuple[str, str | None]]:
     """The name and the scale of every named sweep that asked for a run."""
-    found = {
-        (content["sweep"], content["scale"]) for _, content in read_sweeps(outputs) if run in content["runs"]
-    }
-    return sorted(pair for pair in found if pair[0] != UNNAMED)
+    return sweeps_by_run(outputs).get(run, [])
 
 
 def runs_of(outputs: Path, wanted: str) -> set[str]:

@@ -1,6 +1,6 @@
 """The conventions: the id, name, group, job type, tags and config under which W&B shows our work."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ from lmsweep.config import RunConfig, TrackingConfig
 from lmsweep.provenance import version_name
 from lmsweep.sweep.identity import run_id
 from lmsweep.sweep.plan import without_seed
-from lmsweep.sweep.records import sweeps_of
 
 TRAIN = "train"
 ATTACK = "attack"  # the job type of evaluations under an attack, and what their metrics are called
@@ -116,11 +115,6 @@ def tags_of(sweeps: Iterable[tuple[str, str | None]]) -> tuple[str, ...]:
 def sweep_tag(sweep: str, scale: str | None) -> str:
     """The tag of everything that belongs to a sweep at a scale, and nothing else."""
     return (f"{sweep}-{scale}" if scale else sweep)[:LONGEST_TAG]
-
-
-def known_sweeps(outputs: str | Path, runs: Sequence[str]) -> list[tuple[str, str | None]]:
-    """The sweeps that asked for any of these runs, as far as the store knows now."""
-    return sorted({pair for run in runs for pair in sweeps_of(Path(outputs), run)}, key=str)
 
 
 def folder_of(options: TrackingConfig, outputs: str | Path) -> Path:

@@ -64,7 +64,7 @@ def numbered(value: Any, name: str, seen: dict[str, str]) -> Any:
 
 def drawn(sweep: Sweep) -> dict[str, Any] | None:
     """What the figure's JSON says, when it has been drawn."""
-    path = sweep.plan.outputs / "figures" / sweep.label / f"{sweep.name}.json"
+    path = sweep.drawn.with_suffix(".json")
     record: dict[str, Any] | None = json.loads(path.read_bytes()) if path.exists() else None
     return record
 

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from lmsweep.config import RunConfig, TrackingConfig
-from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card, known_sweeps
+from lmsweep.sweep.records import sweeps_of
+from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card
 from lmsweep.tracking.run import open_tracker
 from lmsweep.tracking.tracker import Guard, Line, guarded
 
@@ -22,7 +23,7 @@ def mirror_attack(
     """An evaluation of the run with this configuration: its curve as rows, a table and a plot."""
     if options.name == "none":
         return
-    card = attack_card(config, results, known_sweeps(outputs, [results["target"]]))
+    card = attack_card(config, results, sweeps_of(Path(outputs), results["target"]))
     columns, attack = ("strength", "accuracy", "zero_gradients"), card.config["attack_name"]
     rows = list(zip(*(results[key] for key in ("strengths", "accuracy", "zero_gradients")), strict=True))
     with _opened(options, outputs, card) as tracker:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmsweep.config import RunConfig
+from lmsweep.sweep.records import sweeps_by_run
 from lmsweep.sweep.store import RunFolder, Store
-from lmsweep.tracking.card import folder_of, known_sweeps, run_card, sweep_tag
+from lmsweep.tracking.card import folder_of, run_card, sweep_tag
 from lmsweep.tracking.run import tracked
 
 if TYPE_CHECKING:
@@ -30,11 +31,15 @@ def unmirrored(runs: Mapping[str, RunConfig]) -> list[str]:
     """Finished runs that ask for a tracker which lacks them, or the tag of one of their sweeps."""
     found = []
     known: dict[Path, dict[str, set[str]]] = {}
+    asked: dict[Path, dict[str, list[tuple[str, str | None]]]] = {}
     for name, config in runs.items():
         if config.tracking.name == "none" or Store(config.outputs).run(name).read_results() is None:
             continue
         folder = folder_of(config.tracking, config.outputs)
-        sweeps = known_sweeps(config.outputs, [name])
+        outputs = Path(config.outputs)
+        if outputs not in asked:
+            asked[outputs] = sweeps_by_run(outputs)
+        sweeps = asked[outputs].get(name, [])
         card = run_card(config, name, sweeps)
         if config.tracking.name == "tensorboard":
             there = (folder / f"{card.job_type}-{card.id}").exists()

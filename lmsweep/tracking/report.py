@@ -10,6 +10,7 @@ from lmsweep.figures.claim_spec import AnyClaim
 from lmsweep.figures.select import SENTENCES
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.figures.style import method_style
+from lmsweep.markdown import table
 from lmsweep.sweep.expansion import Sweep
 from lmsweep.tracking.card import ATTACK, FIGURE, TRAIN
 from lmsweep.tracking.panels import Group, varying
@@ -127,12 +128,12 @@ def _statements(group: Group, spec: FigureSpec, record: Mapping[str, Any] | None
 def claims_table(spec: FigureSpec, record: Mapping[str, Any] | None) -> str:
     """One row per statement, in Markdown."""
     ours = {claim["id"]: claim for claim in record["claims"]} if record else {}
-    rows = ["| verdict | the paper says | where | paper | here |", "|---|---|---|---|---|"]
+    rows = []
     for claim in spec.claims:
         found = ours.get(claim.id, {})
         cells = (found.get("verdict", "not run"), claim.says, claim.where, claim.paper, found.get("ours", ""))
-        rows.append("| " + " | ".join(str(cell).strip().replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(rows)
+        rows.append([str(cell) for cell in cells])
+    return table(["verdict", "the paper says", "where", "paper", "here"], rows)
 
 
 def _runset(tag: str, job: str) -> Any:

@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from lmsweep.config import RunConfig, TrackingConfig
-from lmsweep.tracking.card import Card, folder_of, known_sweeps, run_card
+from lmsweep.sweep.records import sweeps_of
+from lmsweep.tracking.card import Card, folder_of, run_card
 from lmsweep.tracking.tracker import Guard, Tracker, guarded
 
 
@@ -21,7 +22,7 @@ def open_run(config: RunConfig, name: str) -> Tracker:
     """Begin to mirror a run, whatever `tracking` says."""
     if config.tracking.name == "none":
         return Tracker()
-    card = run_card(config, name, known_sweeps(config.outputs, [name]))
+    card = run_card(config, name, sweeps_of(Path(config.outputs), name))
     return open_tracker(config.tracking, config.outputs, card)
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from lmsweep.config import TrackingConfig
+from lmsweep.dotted import dotted
+from lmsweep.markdown import table
 from lmsweep.tracking.card import Card
 from lmsweep.tracking.tracker import Line, Tracker
 
@@ -53,8 +55,7 @@ class TensorBoardRun(Tracker):
         self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
     ) -> None:
         """A table in TensorBoard's Markdown; its curves are in the scalars."""
-        lines = [columns, ["---"] * len(columns), *rows]
-        self.writer.add_text(name, "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines))
+        self.writer.add_text(name, table(columns, [list(map(str, row)) for row in rows]))
 
     def picture(self, name: str, file: Path) -> None:
         """An image."""
@@ -68,13 +69,9 @@ class TensorBoardRun(Tracker):
         self.writer.close()
 
 
-def _plain(config: Mapping[str, Any], name: str = "") -> dict[str, bool | int | float | str]:
+def _plain(config: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
     """A tree of keys as `a.b: value`, with values that TensorBoard has columns for."""
-    flat: dict[str, bool | int | float | str] = {}
-    for key, value in config.items():
-        path = f"{name}.{key}" if name else str(key)
-        if isinstance(value, Mapping):
-            flat |= _plain(value, path)
-        else:
-            flat[path] = value if isinstance(value, bool | int | float | str) else str(value)
-    return flat
+    return {
+        key: value if isinstance(value, bool | int | float | str) else str(value)
+        for key, value in dotted(config).items()
+    }

@@ -73,11 +73,15 @@ def test_an_online_run_is_uploaded_while_it_trains(expected, tmp_path, monkeypat
     assert json.loads(there["files"]["wandb-summary.json"])["test_accuracy"] == metrics["test_accuracy"]
 
 
-def test_a_tracker_that_breaks_ends_and_the_run_does_not(expected, tmp_path, monkeypatch, capfd):
+def breaks(monkeypatch, what, why):
     def broken(*arguments, **options):
-        raise RuntimeError("W&B is not well")
+        raise RuntimeError(why)
 
-    monkeypatch.setattr("wandb.init", broken)
+    monkeypatch.setattr(what, broken)
+
+
+def test_a_tracker_that_breaks_ends_and_the_run_does_not(expected, tmp_path, monkeypatch, capfd):
+    breaks(monkeypatch, "wandb.init", "W&B is not well")
     folder, metrics, _ = trained(tmp_path, "tracking=wandb")
     assert metrics == expected[0]
     assert folder.read_status()["state"] == "done"
@@ -85,10 +89,7 @@ def test_a_tracker_that_breaks_ends_and_the_run_does_not(expected, tmp_path, mon
 
 
 def test_a_portrait_that_cannot_be_made_costs_the_pictures_only(expected, tmp_path, monkeypatch, capfd):
-    def broken(*arguments, **options):
-        raise RuntimeError("no picture")
-
-    monkeypatch.setattr("lmsweep.training.run.portrait", broken)
+    breaks(monkeypatch, "lmsweep.training.run.portrait", "no picture")
     folder, metrics, _ = trained(tmp_path, "tracking=wandb")
     assert metrics == expected[0]
     found = read_back(files_of(tmp_path, folder.id)[0])
