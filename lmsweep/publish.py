@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lmsweep.commands import outputs_argument, reported
 from lmsweep.errors import UserError
-from lmsweep.figures.publish import results_page
+from lmsweep.figures.publish import results_page, with_overview
 from lmsweep.figures.report.records import read_records
 from lmsweep.files import write_atomically
 from lmsweep.verify import EXPECTED
@@ -27,7 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ()) -> Path:
-    """Copy the figures of a scale, then write the page about all that are kept; return its path."""
+    """Copy the figures of a scale, then write the page about all that are kept; return its path.
+
+    Where the README beside the results has a place for the overview of the scale, it is written too.
+    """
     drawn, kept = outputs / "figures" / scale, results / scale
     chosen = names or sorted(path.stem for path in drawn.glob("*.json"))
     missing = [name for name in chosen if not (drawn / f"{name}.json").is_file()]
@@ -41,6 +44,10 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
     page = kept / "README.md"
     records = [one.record for one in read_records(results) if one.record.scale == scale]
     write_atomically(page, results_page(records, scale))
+    readme = results.parent / "README.md"
+    if readme.is_file():
+        text = readme.read_text()
+        write_atomically(readme, with_overview(text, scale, f"{results.name}/{scale}", records))
     return page
 
 

@@ -1,5 +1,6 @@
-"""Drawn figures as a page of Markdown: pictures, what the paper says, what we found."""
+"""Drawn figures as Markdown: a page with pictures and claims, and a short overview."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -23,6 +24,34 @@ def results_page(records: Sequence[Record], scale: str) -> str:
     for record in records:
         lines += ["", *_section(record)]
     return "\n".join(lines) + "\n"
+
+
+def overview(records: Sequence[Record], folder: str) -> str:
+    """A row per figure, for a page elsewhere: links to the picture and to the claims below `folder`."""
+    rows = []
+    for record in records:
+        counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts(record).items())
+        picture = f"[`{record.figure}`]({folder}/{record.figure}.png)"
+        paper = re.sub(r"^Figures? ", "", record.paper or "")
+        rows.append(
+            [
+                picture,
+                record.title,
+                paper,
+                f"[{counts or 'no claims'}]({folder}/README.md#{record.figure.lower()})",
+            ]
+        )
+    return table(["figure", "shows", "in the paper", "its claims, here"], rows)
+
+
+def with_overview(page: str, scale: str, folder: str, records: Sequence[Record]) -> str:
+    """The page with the overview of a scale between its two markers; one without markers stays as it is."""
+    begin, end = f"<!-- figures at {scale} scale: written by make publish -->", "<!-- end of figures -->"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        return page
+    return f"{before}{begin}\n{overview(records, folder)}\n{end}{after}"
 
 
 def verdicts(record: Record) -> dict[Verdict, int]:

@@ -31,6 +31,26 @@ def test_the_files_are_copied_and_the_page_tells_every_claim(tmp_path):
     assert f"({name}.png)" in page.read_text()
 
 
+def test_the_readme_beside_the_results_gets_the_overview_at_its_place(tmp_path):
+    readme = tmp_path / "README.md"
+    marked = "# Ours\n<!-- figures at laptop scale: written by make publish -->\nold\n<!-- end of figures -->\nend\n"
+    readme.write_text(marked)
+    name = record()["figure"]
+    draw(
+        tmp_path,
+        record(scale="laptop", claims=[claim("a", "holds"), claim("b", "holds"), claim("c", "fails")]),
+    )
+    draw(tmp_path, record(scale="smoke"))
+    publish(tmp_path, tmp_path / "results", "smoke")
+    assert readme.read_text() == marked
+    publish(tmp_path, tmp_path / "results", "laptop")
+    text = readme.read_text()
+    assert text.startswith("# Ours\n") and text.endswith("\nend\n") and "old" not in text
+    (row,) = (line for line in text.splitlines() if name in line)
+    assert f"(results/laptop/{name}.png)" in row
+    assert f"[2 holds, 1 fails](results/laptop/README.md#{name.lower()})" in row
+
+
 def test_a_page_has_every_figure_that_was_kept_before(tmp_path):
     first, second = record(scale="laptop"), {**nasty_record(), "scale": "laptop"}
     draw(tmp_path, first)
