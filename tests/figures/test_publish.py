@@ -33,7 +33,8 @@ def test_the_files_are_copied_and_the_page_tells_every_claim(tmp_path):
 
 def test_the_readme_beside_the_results_gets_the_overview_at_its_place(tmp_path):
     readme = tmp_path / "README.md"
-    marked = "# Ours\n<!-- figures at laptop scale: written by make publish -->\nold\n<!-- end of figures -->\nend\n"
+    begin, end = "<!-- figures at laptop scale: written by make publish -->", "<!-- end of figures -->"
+    marked = f"# Ours\n{begin}\nold\n{end}\nlast\n"
     readme.write_text(marked)
     name = record()["figure"]
     draw(
@@ -45,7 +46,8 @@ def test_the_readme_beside_the_results_gets_the_overview_at_its_place(tmp_path):
     assert readme.read_text() == marked
     publish(tmp_path, tmp_path / "results", "laptop")
     text = readme.read_text()
-    assert text.startswith("# Ours\n") and text.endswith("\nend\n") and "old" not in text
+    assert text.startswith(f"# Ours\n{begin}\n|")
+    assert text.endswith(f"|\n{end}\nlast\n")
     (row,) = (line for line in text.splitlines() if name in line)
     assert f"(results/laptop/{name}.png)" in row
     assert f"[2 holds, 1 fails](results/laptop/README.md#{name.lower()})" in row
