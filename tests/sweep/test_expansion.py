@@ -38,6 +38,7 @@ SMALL = ("fig1_toy", "fig5_cifar_ifgsm", "fig6_imagenet_attacks", "fig10_mnist_g
 )
 def test_the_grid_has_every_method_and_axis_that_the_figure_shows(name, scale):
     sweep = read_sweep(name, scale)
+    assert f" {scale}: {len(sweep.plan.runs)} runs" in (sweep_folder() / f"{name}.yaml").read_text()
     spec = spec_of(sweep)
     methods = {config.method_name() for config in sweep.plan.runs.values()}
     assert methods == set(spec.methods)
