@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from lmsweep.figures.report.format import text, times
+from lmsweep.figures.report.format import text
 from lmsweep.figures.report.records import Record, Verdict
 from lmsweep.markdown import table
 
@@ -79,9 +79,6 @@ def _section(record: Record) -> list[str]:
     if record.audit:
         audits = [[row.method, row.verdict, "; ".join(row.reasons)] for row in record.audit]
         lines += ["", *_table(["audit of", "verdict", "because"], audits)]
-    if record.cost:
-        cost = ", ".join(f"{row.method} {times(row.ratio)}" for row in record.cost)
-        lines += ["", f"A training step, in steps of cross-entropy: {cost}."]
     if record.missing:
         lines += [
             "",
