@@ -92,8 +92,7 @@ def make_figure(sweep: Sweep) -> Made:
 def _draw(
     sweep: Sweep, spec: FigureSpec, table: pd.DataFrame, points: pd.DataFrame, gone: list[dict[str, Any]]
 ) -> Figure:
-    data = ", ".join(dict.fromkeys(config.data.name for config in sweep.plan.runs.values()))
-    scale = f"{sweep.scale} scale on {data}"
+    scale = f"{sweep.scale} scale on {data_of(sweep)}"
     if spec.kind == "curves":
         return draw_curves(table, spec, scale, gone)
     if spec.kind == "distances":
@@ -102,6 +101,15 @@ def _draw(
     from lmsweep.figures.regions import regions  # imports torch
 
     return draw_regions(regions(sweep, spec, points), spec.title, scale)
+
+
+def data_of(sweep: Sweep) -> str:
+    """`mnist`, or `5% of mnist` when all runs train on the same part of it."""
+    runs = sweep.plan.runs.values()
+    names = ", ".join(dict.fromkeys(config.data.name for config in runs))
+    fractions = {config.data.fraction for config in runs}
+    (fraction,) = fractions if len(fractions) == 1 else (1.0,)
+    return names if fraction == 1 else f"{100 * fraction:.3g}% of {names}"
 
 
 def attack_configs_of(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:

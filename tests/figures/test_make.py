@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from lmsweep.config import parse
-from lmsweep.figures.make import make_figure
-from lmsweep.sweep.expansion import Sweep
+from lmsweep.figures.make import data_of, make_figure
+from lmsweep.sweep.expansion import Sweep, read_sweep
 from lmsweep.sweep.plan import Plan
 from tests.figures import golden
 
@@ -68,3 +68,9 @@ def test_a_figure_of_an_empty_store_says_what_is_missing(sweep):
     assert {cell["reason"] for cell in record["missing"]} == {"not trained"}
     assert len(record["missing"]) == 5
     assert {claim["verdict"] for claim in record["claims"]} == {"not run"}
+
+
+def test_a_part_of_the_data_is_named_when_every_run_has_the_same():
+    assert data_of(read_sweep("fig2_mnist_noise", "smoke")) == "digits"
+    assert data_of(read_sweep("fig2_mnist_noise", "smoke", ["data.fraction=0.05"])) == "5% of digits"
+    assert data_of(read_sweep("fig2_mnist_data", "smoke")) == "digits"  # an axis, which the figure shows
