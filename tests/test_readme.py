@@ -70,11 +70,9 @@ def test_the_loss_in_five_lines_trains():
 def copy(tmp_path_factory):
     """A copy of the project with the files that the README says to add, and data for them."""
     folder = tmp_path_factory.mktemp("readme") / "lmsweep"
-    for name in ("conf", "lmsweep", "sweeps", "hydra_plugins"):
-        if (ROOT / name).is_dir():
-            shutil.copytree(
-                ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
-            )
+    for name in ("conf", "lmsweep", "sweeps"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
     shutil.copyfile(ROOT / "pyproject.toml", folder / "pyproject.toml")
     added = re.findall(
         r"`([\w/.]+\.yaml)`:\n\n```yaml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
