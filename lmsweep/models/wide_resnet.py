@@ -12,8 +12,10 @@ class WideResNet(nn.Module):
     """Pre-activation residual network of `depth` 6n + 4 convolutions, `width` times as wide as usual.
 
     The depth counts the first convolution, 2n in each of three groups, and three 1x1 shortcuts: 58 are
-    1 + 54 + 3. Hidden layers are `conv1` and the residual units `block1.0` to `block3.<n-1>`; a unit's output
-    is taken after its addition, before the next unit normalises it.
+    1 + 54 + 3. `stride` is the first convolution's: 2 halves every map, for a quarter of the work.
+
+    Hidden layers are `conv1` and the residual units `block1.0` to `block3.<n-1>`; a unit's output is taken
+    after its addition, before the next unit normalises it.
     """
 
     def __init__(
@@ -23,6 +25,7 @@ class WideResNet(nn.Module):
         *,
         depth: int,
         width: int,
+        stride: int = 1,
         dropout: float = 0.0,
         input_mean: Sequence[float] | None = None,
         input_std: Sequence[float] | None = None,
@@ -32,9 +35,11 @@ class WideResNet(nn.Module):
             raise ValueError(f"depth={depth} is not 6n + 4 with n >= 1, such as 10, 16, 28, 40 or 58")
         if width < 1:
             raise ValueError("width must be a whole number >= 1")
+        if stride < 1:
+            raise ValueError(f"stride={stride} is not a whole number >= 1")
         units = (depth - 4) // 6
         self.standardise = Standardise(input_shape[0], input_mean, input_std)
-        self.conv1 = nn.Conv2d(input_shape[0], 16, 3, padding=1, bias=False)
+        self.conv1 = nn.Conv2d(input_shape[0], 16, 3, stride, padding=1, bias=False)
         before, names = 16, ["conv1"]
         for group, (channels, stride) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
             after = channels * width

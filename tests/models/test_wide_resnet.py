@@ -82,6 +82,17 @@ def test_maps_halve_twice(shape):
     }
 
 
+def test_a_stride_halves_every_map():
+    model = WideResNet(CIFAR, 10, depth=10, width=1, stride=2)
+    assert shapes(model, torch.rand(2, *CIFAR)) == {
+        "conv1": (16, 16, 16),
+        "block1.0": (16, 16, 16),
+        "block2.0": (32, 8, 8),
+        "block3.0": (64, 4, 4),
+        "output": (10,),
+    }
+
+
 def test_a_unit_passes_its_input_on_and_adds_to_it():
     torch.manual_seed(0)
     x = torch.randn(4, 6, 5, 5)
@@ -120,7 +131,10 @@ def test_pixels_are_standardised_inside():
     torch.testing.assert_close(model(x), expected)
 
 
-@pytest.mark.parametrize(("depth", "width"), [(57, 10), (4, 1), (28, 0)])
-def test_other_depths_and_widths_are_refused(depth, width):
-    with pytest.raises(ValueError, match="6n" if width else "width"):
-        WideResNet(CIFAR, 10, depth=depth, width=width)
+@pytest.mark.parametrize(
+    ("depth", "width", "stride", "named"),
+    [(57, 10, 1, "6n"), (4, 1, 1, "6n"), (28, 0, 1, "width"), (28, 1, 0, "stride")],
+)
+def test_sizes_that_cannot_be_are_refused(depth, width, stride, named):
+    with pytest.raises(ValueError, match=named):
+        WideResNet(CIFAR, 10, depth=depth, width=width, stride=stride)
