@@ -17,7 +17,7 @@ from lmsweep.figures.style import RC
 from lmsweep.files import write_atomically
 
 _LEFT, _RIGHT, _BOTTOM = 0.52, 0.12, 0.42  # around each pair of axes, for its labels
-_TOP, _SUBTITLE, _TITLE_LINE, _CAPTION_LINE = 0.22, 0.26, 0.16, 0.125
+_TOP, _HEAD, _TITLE_LINE, _SUBTITLE_LINE, _CAPTION_LINE = 0.22, 0.13, 0.16, 0.13, 0.125
 
 
 class Sheet:
@@ -38,13 +38,15 @@ class Sheet:
         rows, columns = len(self.axes), len(self.axes[0])
         total_width = columns * self.width
         titles = textwrap.wrap(title, int(total_width * 11))
+        subtitles = textwrap.wrap(subtitle, int(total_width * 18.5))
         lines = textwrap.wrap(caption, int(total_width * 17.5))
         top = _TOP if any(axes.get_title() for row in self.axes for axes in row) else 0.06
         with matplotlib.rc_context(RC):
             legend = self._legend(handles, labels, total_width)
             legend_height = legend.get_window_extent().height / self.figure.dpi
             below = legend_height + 0.06 + _CAPTION_LINE * len(lines) + (0.04 if lines else 0)
-            height = below + rows * self.height + _SUBTITLE + _TITLE_LINE * len(titles)
+            above = _HEAD + _TITLE_LINE * len(titles) + _SUBTITLE_LINE * len(subtitles)
+            height = below + rows * self.height + above
             self.figure.set_size_inches(total_width, height)
             for i, row in enumerate(self.axes):
                 for j, axes in enumerate(row):
@@ -63,7 +65,7 @@ class Sheet:
             y = 1 - 0.05 / height
             self.figure.text(0.5, y, "\n".join(titles), fontsize=9, weight="bold", **heading)
             y -= (_TITLE_LINE * len(titles) + 0.01) / height
-            self.figure.text(0.5, y, subtitle, fontsize=7.5, color="#444", **heading)
+            self.figure.text(0.5, y, "\n".join(subtitles), fontsize=7.5, color="#444", **heading)
             place = (0.08 / total_width, 0.03 / height)
             self.figure.text(*place, "\n".join(lines), va="bottom", fontsize=6.5, color="#555")
         return self.figure

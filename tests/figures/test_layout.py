@@ -48,8 +48,9 @@ def test_legend_and_caption_stand_below_the_axes_whatever_their_length(rows, col
             axes.set(xlabel="epsilon", ylabel="test accuracy (%)", title="Title")
     caption = "Missing: a method that has a name of some length, at 10%. " * 8
     title = "A title that is so long that it takes two lines in a single column"
+    subtitle = "laptop scale on 20% of cifar10, n = 2 to 3 seeds; bands: 95% interval"
     figure = sheet.finish(
-        title, "smoke scale", [Line2D([], [])] * entries, ["Margin of some norm"] * entries, caption
+        title, subtitle, [Line2D([], [])] * entries, ["Margin of some norm"] * entries, caption
     )
     check_nothing_overlaps(figure)
     found = boxes(figure)
