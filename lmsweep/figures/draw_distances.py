@@ -56,7 +56,7 @@ def draw_distances(
                 if i == len(rows) - 1:
                     axes.set_xlabel("training step")
                 if j == 0:
-                    axes.set_ylabel(ylabel)
+                    axes.set_ylabel(ylabel, labelpad=1)  # room for labels such as -0.75
         handles = [
             Line2D([], [], color=color, linestyle=line, linewidth=LINE_WIDTH)
             for color, line, _ in SPLITS.values()

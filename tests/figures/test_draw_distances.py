@@ -53,6 +53,13 @@ def test_the_layout_is_clean_and_the_title_states_n():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["training", "validation", "test"]
 
 
+def test_labels_of_negative_fractions_fit():
+    data = table()
+    for name in ("mean", "low", "high"):  # from -1 to 0
+        data[name] = (data[name] - data["high"].max()) / (data["high"].max() - data["low"].min())
+    check_nothing_overlaps(draw_distances(data, "CIFAR-10", "smoke scale"))
+
+
 def test_other_names_of_layers_and_a_method_without_one():
     data = table()
     data = data[(data["layer"] != "middle") | (data["method"] == "xent")]
