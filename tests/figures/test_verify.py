@@ -1,9 +1,12 @@
 """What counts as a difference between two tables."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from lmsweep.figures.verify import differences
+from lmsweep.sweep.expansion import read_sweep
+from lmsweep.verify import EXPECTED, cheapest_cell
 from tests.figures.test_table import golden_table
 
 CELL = "panel noise, method xent, x 0"
@@ -71,3 +74,11 @@ def test_a_cell_twice_is_a_mistake():
     table = golden_table().iloc[[0, 0]]
     with pytest.raises(ValueError, match="is there twice"):
         differences(table, table)
+
+
+@pytest.mark.parametrize("name", ["fig5_cifar_ifgsm", "fig9_mnist_fgsm"])
+def test_the_cell_that_is_trained_again_can_be_attacked_from_itself(name):
+    sweep = read_sweep(name, "laptop", [])
+    cell = cheapest_cell(sweep, pd.read_csv(EXPECTED / "laptop" / f"{name}.csv"))
+    assert {run.method_name() for run in cell.plan.runs.values()} == {"xent"}
+    assert len(cell.plan.runs) == len({run.seed for run in sweep.plan.runs.values()})
