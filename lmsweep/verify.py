@@ -81,6 +81,8 @@ def verify_cell(name: str, scale: str, expected: Path, tolerance: float, jobs: i
 
 def cheapest_cell(sweep: Sweep, expected: pd.DataFrame) -> Sweep:
     """The sweep with no more than the runs behind one expected number: those that train fastest."""
+    from lmsweep.figures.make import spec_of
+
     runs = sweep.plan.runs
     cells = [set(cell.split()) for cell in expected["selected"]]
     known = [cell for cell in cells if cell <= runs.keys()]
@@ -90,12 +92,23 @@ def cheapest_cell(sweep: Sweep, expected: pd.DataFrame) -> Sweep:
             f"sweeps/ have changed since, so make reproduce-figure and commit the new numbers."
         )
 
-    def cost(cell: set[str]) -> tuple[bool, bool, bool, int, str]:
+    spec = spec_of(sweep)
+    # A level line has no point of its own, and black-box attacks need the network they come from.
+    levels = any((panel.x.key or "").startswith("margin.") for panel in spec.panels)
+    black_box = any("source=xent" in attack.overrides for attack in spec.attacks.values())
+
+    def cost(cell: set[str]) -> tuple[bool | int | str, ...]:
         run = runs[min(cell)]
-        other = (
-            run.method_name() != "xent"
-        )  # black-box attacks come from cross-entropy, so it does not need others
-        return other, run.adversarial.kind != "none", run.method.margin, run.trainer.max_steps, min(cell)
+        incomplete = (levels and not run.method.margin) or (black_box and run.method_name() != "xent")
+        trained = run.adversarial.kind != "none"
+        return (
+            incomplete,
+            trained,
+            run.method.margin,
+            run.margin.layers == "input",
+            run.trainer.max_steps,
+            min(cell),
+        )
 
     chosen = min(known, key=cost)
     plan = Plan.of([config for name, config in runs.items() if name in chosen])
@@ -104,6 +117,8 @@ def cheapest_cell(sweep: Sweep, expected: pd.DataFrame) -> Sweep:
 
 def _compare(what: str, found: pd.DataFrame, wanted: pd.DataFrame, expected: Path, tolerance: float) -> None:
     different = differences(found, wanted, tolerance)
+    if found.empty:
+        raise FigureDiffersError(f"{what}: there is no number in it to compare with {expected}.")
     if different:
         raise FigureDiffersError("\n".join([f"{what} differs from {expected}:", *different]))
     print(f"{what}: {len(found)} cells within {tolerance:g} of {expected}", flush=True)
