@@ -41,9 +41,9 @@ class WideResNet(nn.Module):
         self.standardise = Standardise(input_shape[0], input_mean, input_std)
         self.conv1 = nn.Conv2d(input_shape[0], 16, 3, stride, padding=1, bias=False)
         before, names = 16, ["conv1"]
-        for group, (channels, stride) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
+        for group, (channels, halving) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
             after = channels * width
-            blocks = [ResidualUnit(before, after, stride, dropout)]
+            blocks = [ResidualUnit(before, after, halving, dropout)]
             blocks += [ResidualUnit(after, after, 1, dropout) for _ in range(units - 1)]
             self.add_module(f"block{group}", nn.Sequential(*blocks))
             names += [f"block{group}.{unit}" for unit in range(units)]
