@@ -15,7 +15,7 @@ SCALE ?= smoke
 JOBS  ?=
 # Where runs, attacks and figures are mirrored to: none, wandb or tensorboard.
 TRACKING ?= none
-REPRODUCE = $(PY) -m lmsweep.reproduce --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS)) tracking=$(TRACKING)
+REPRODUCE = $(PY) -m lmsweep reproduce --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS)) tracking=$(TRACKING)
 
 .PHONY: help setup test lint format reproduce-figure reproduce-all verify-figure publish report status sync dashboard bench lock clean
 
@@ -54,22 +54,22 @@ reproduce-fig%: setup
 	$(REPRODUCE) fig$*
 
 verify-figure: setup ## compare a figure, or one cell of it trained again, with the committed numbers: [FIG=...] [SCALE=...]
-	$(PY) -m lmsweep.verify $(FIG) --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS))
+	$(PY) -m lmsweep verify $(FIG) --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS))
 
 publish: setup ## keep drawn figures in results/<SCALE>/, with a page about their claims: [SCALE=laptop]
-	$(PY) -m lmsweep.publish --scale $(SCALE)
+	$(PY) -m lmsweep publish --scale $(SCALE)
 
 report: setup ## all drawn figures on one page: outputs/report/index.html
-	$(PY) -m lmsweep.report
+	$(PY) -m lmsweep report
 
 status: setup ## sweeps and runs by state, with their results
-	@$(PY) -m lmsweep.status
+	@$(PY) -m lmsweep status
 
 sync: setup ## upload to W&B what was recorded offline and is not there yet
-	$(PY) -m lmsweep.tracking.sync
+	$(PY) -m lmsweep sync
 
 dashboard: setup ## build a W&B workspace and a report for a figure: [FIG=...] [SCALE=...]
-	$(PY) -m lmsweep.tracking.dashboard --sweep $(FIG) --scale $(SCALE)
+	$(PY) -m lmsweep dashboard --sweep $(FIG) --scale $(SCALE)
 
 bench: setup ## measure speed, side by side with others, against the bars: [ROW=part-of-a-name]
 	$(PY) -m benchmarks $(if $(ROW),"$(ROW)")

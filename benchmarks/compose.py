@@ -5,14 +5,14 @@ from functools import cache
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from lmsweep.cli import config_folder
-from lmsweep.config import RunConfig
+from lmsweep.config.hydra import config_folder
+from lmsweep.config.run import RunConfig
 from lmsweep.sweep.task import split
 
 
 @cache
 def configured(*overrides: str) -> RunConfig:
-    """The run that `python -m lmsweep` with these overrides would be."""
+    """The run that `lmsweep` with these overrides would be."""
     with initialize_config_dir(config_folder(), version_base="1.3"):
         composed = compose("config", list(overrides))
     config, _ = split(OmegaConf.to_container(composed, resolve=True))  # type: ignore[arg-type]

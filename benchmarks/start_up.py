@@ -1,4 +1,4 @@
-"""The seconds of `python -m lmsweep --help` in a fresh process, beside those of importing torch alone."""
+"""The seconds of `lmsweep --help` in a fresh process, beside those of importing torch alone."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def measure(_: Sequence[str]) -> Iterator[Measured]:
     }
     imported = _call("-X", "importtime", "-m", "lmsweep", "--help").stderr
     if any(line.rpartition("|")[2].strip() == "torch" for line in imported.splitlines()):
-        raise RuntimeError("python -m lmsweep --help imports torch")
+        raise RuntimeError("lmsweep --help imports torch")
     times = alternate(ways, rounds=ROUNDS)
     yield summary("start_up/help", times["help"], "s", "without importing torch")
     yield ratio("start_up/help, in times of importing torch", times["help"], times["torch"])

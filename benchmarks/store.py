@@ -16,12 +16,12 @@ from unittest.mock import patch
 
 from benchmarks.compose import configured
 from benchmarks.harness import Measured, alternate, summary
-from lmsweep.config import RunConfig
+from lmsweep.config.run import RunConfig
+from lmsweep.config.sweeps import read_sweep
 from lmsweep.figures.collect import run_rows
-from lmsweep.sweep.expansion import read_sweep
-from lmsweep.sweep.overview import overview
+from lmsweep.store.overview import overview
+from lmsweep.store.store import Store
 from lmsweep.sweep.plan import Plan
-from lmsweep.sweep.store import Store
 
 FIGURE, MANY, ROUNDS = "fig2_mnist_noise", 10_000, 5
 # What was just written is read from memory wherever it is, but a disk takes minutes to delete 40,000 files.
@@ -41,7 +41,7 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
 def _figure(outputs: Path) -> Measured:
     sweep = read_sweep(FIGURE, "smoke", [f"outputs={outputs}"])
     fill(sweep.plan.runs, outputs)
-    command = [sys.executable, "-m", "lmsweep.reproduce", FIGURE, "--scale", "smoke"]
+    command = [sys.executable, "-m", "lmsweep", "reproduce", FIGURE, "--scale", "smoke"]
     environment = {**os.environ, "LMSWEEP_OUTPUTS": str(outputs)}
 
     def draw() -> None:

@@ -1,6 +1,6 @@
 """Large-margin deep networks as a Hydra sweep platform.
 
-Importing the package is cheap on purpose: nothing here imports torch, so `python -m lmsweep --help`
+Importing the package is cheap on purpose: nothing here imports torch, so `lmsweep --help`
 and commands that only read the store start at once.
 """
 

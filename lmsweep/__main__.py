@@ -1,6 +1,6 @@
-"""`python -m lmsweep key=value ...` is one run."""
+"""`python -m lmsweep` is the command `lmsweep`."""
 
-from lmsweep.cli import main
+from lmsweep.commands import main
 
 if __name__ == "__main__":
     main()

@@ -20,7 +20,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def lmsweep_command() -> Command:
-    """`python -m lmsweep ...` in a process of its own, with a store of its own."""
+    """`lmsweep ...` in a process of its own, with a store of its own."""
 
     def call(*arguments: str, outputs: Path, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from lmsweep.commands import WORDS
 from lmsweep.figures.publish import with_overview
 from lmsweep.figures.report.records import read_records
 
@@ -101,7 +102,7 @@ def call(folder, *arguments):
     return done.stdout
 
 
-COMMANDS = [line for body in blocks("") for line in body.splitlines() if line.startswith("python ")]
+COMMANDS = [line for body in blocks("") for line in body.splitlines() if line.startswith("lmsweep ")]
 TARGETS = [
     line.split("#")[0] for body in blocks("") for line in body.splitlines() if line.startswith("make ")
 ]
@@ -114,8 +115,8 @@ def test_the_readme_has_commands_to_test():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_works_as_shown(copy, command):
-    arguments = command.split()[1:]
-    if arguments[1] == "lmsweep":  # a few steps say as much about the command as a whole training
+    arguments = ["-m", *command.split()]
+    if "=" in command:  # a run or a sweep: a few steps say as much about the command as a whole training
         arguments += ["trainer.max_steps=4", "trainer.val_every=4", "trainer.log_every=2"]
     out = call(copy, *arguments)
     assert "data=blobs" not in command or re.search(r"validation \d+\.\d+%  test \d+\.\d+%", out)
@@ -123,7 +124,7 @@ def test_a_command_works_as_shown(copy, command):
 
 def test_the_figure_that_the_readme_adds_is_drawn(copy):
     (name,) = (target.split("FIG=")[1].strip() for target in TARGETS if "FIG=" in target)
-    out = call(copy, "-m", "lmsweep.reproduce", name, "--scale", "smoke", "trainer.max_steps=50")
+    out = call(copy, "-m", "lmsweep", "reproduce", name, "--scale", "smoke", "trainer.max_steps=50")
     assert list((copy / "outputs" / "figures").glob(f"*/{name}.png"))
     assert "The margin helps at a quarter." in out
 
@@ -135,11 +136,10 @@ def test_a_target_exists(target):
 
 
 def test_inline_commands_name_what_exists():
-    """`make X` and `python -m lmsweep.X` in the text of any page."""
+    """`make X` and `lmsweep X` in the text of any page."""
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:
         for target in re.findall(r"`make ([a-z-]+)", page.read_text()):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), (page, target)
-        for module in set(re.findall(r"python -m (lmsweep[\w.]*)", page.read_text())):
-            path = ROOT.joinpath(*module.rstrip(".").split("."))
-            assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), (page, module)
+        for word in set(re.findall(r"\blmsweep ([a-z][a-z-]*)(?=[\s`]*$|`)", page.read_text(), re.MULTILINE)):
+            assert word in WORDS, (page, word)

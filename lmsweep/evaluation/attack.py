@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from lmsweep.config.evaluation import AttackConfig, EvaluationConfig
 from lmsweep.errors import ConfigError
-from lmsweep.evaluation.config import AttackConfig, EvaluationConfig
 from lmsweep.evaluation.jobs import Job, complete
 from lmsweep.evaluation.runs import StoredRun, check_transfer, cross_entropy_source, find_run
+from lmsweep.store.store import RunFolder
 from lmsweep.sweep.execute import Results
-from lmsweep.sweep.store import RunFolder
 from lmsweep.tracking.jobs import mirror_attack
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from lmsweep.config.evaluation import StoredRunsConfig
 from lmsweep.data import Dataset, EvaluationBatches
 from lmsweep.errors import ConfigError, UserError
-from lmsweep.evaluation.config import StoredRunsConfig
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.training.build import build_data, build_module
 from lmsweep.training.checkpoint import FINISHED, load_checkpoint

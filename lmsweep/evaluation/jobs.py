@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lmsweep.config.identity import run_id
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.provenance import provenance
+from lmsweep.store.store import RunFolder, Store
 from lmsweep.sweep.execute import Results, perform
-from lmsweep.sweep.identity import run_id
-from lmsweep.sweep.store import RunFolder, Store
 
 # Raise this when an attack or measurement changes in a way that makes old results incomparable.
 EVALUATION_VERSION = 2

@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from lmsweep.config import RunConfig, parse
+from lmsweep.config.identity import run_id
+from lmsweep.config.run import RunConfig, parse
 from lmsweep.errors import ConfigError, UserError
-from lmsweep.sweep.identity import run_id
-from lmsweep.sweep.store import RunFolder, Store
+from lmsweep.store.store import RunFolder, Store
 
 # A cell is what a comparison of methods holds fixed: everything else that counts for a run's identity.
 NOT_IN_CELL = ("seed", "method", "margin", "adversarial", "telemetry")

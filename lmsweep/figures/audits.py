@@ -5,13 +5,13 @@ from typing import Any
 
 import pandas as pd
 
-from lmsweep.audit import audit_job, judged
-from lmsweep.evaluation.config import AuditConfig
+from lmsweep.config.evaluation import AuditConfig
+from lmsweep.config.sweeps import Sweep
+from lmsweep.evaluation.audit import audit_job, judged
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.figures.evaluations import audit_requests
 from lmsweep.figures.spec import FigureSpec
-from lmsweep.sweep.expansion import Sweep
-from lmsweep.sweep.store import Store
+from lmsweep.store.store import Store
 
 
 def audits_of(sweep: Sweep, spec: FigureSpec, chosen: pd.DataFrame) -> Iterator[tuple[str, str, AuditConfig]]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, model_validator
 
-from lmsweep.fields import Name, Node, NonNegative
+from lmsweep.config.fields import Name, Node, NonNegative
 
 Side = str | list[str]  # a method, or several: the best of them
 

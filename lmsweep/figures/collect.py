@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from lmsweep.config import RunConfig
-from lmsweep.dotted import dotted
+from lmsweep.config.dotted import dotted
+from lmsweep.config.run import RunConfig
 from lmsweep.figures.spec import FigureSpec, Panel
-from lmsweep.sweep.store import Store
+from lmsweep.store.store import Store
 
 COLUMNS = ["panel", "method", "x", "seed", "y", "run", "setting", "val"]
 # What makes a method what it is called, or a run another sample of the same: no hyperparameters.

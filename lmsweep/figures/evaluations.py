@@ -8,14 +8,14 @@ import pandas as pd
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from lmsweep.cli import config_folder
-from lmsweep.config import RunConfig
+from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, parse_as
+from lmsweep.config.hydra import config_folder
+from lmsweep.config.run import RunConfig
 from lmsweep.errors import ConfigError
-from lmsweep.evaluation.config import AuditConfig, EvaluationConfig, parse_as
 from lmsweep.evaluation.jobs import Job
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.figures.spec import FigureSpec
-from lmsweep.sweep.store import RunFolder, Store
+from lmsweep.store.store import RunFolder, Store
 
 C = TypeVar("C", EvaluationConfig, AuditConfig)
 ATTACKER = "xent"  # whose examples black-box attacks take, as the paper

@@ -4,12 +4,12 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lmsweep.config import RunConfig
-from lmsweep.dotted import dotted
-from lmsweep.evaluation.config import EvaluationConfig
+from lmsweep.config.dotted import dotted
+from lmsweep.config.evaluation import EvaluationConfig
+from lmsweep.config.run import RunConfig
+from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.collect import on_axis
 from lmsweep.figures.spec import FigureSpec, Panel
-from lmsweep.sweep.expansion import Sweep
 
 
 def expected_cells(

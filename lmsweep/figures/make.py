@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lmsweep.evaluation.config import EvaluationConfig
+from lmsweep.config.evaluation import EvaluationConfig
+from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.figures import collect
 from lmsweep.figures.aggregate import aggregate, missing, ordered
 from lmsweep.figures.audits import read_audits
@@ -24,7 +25,6 @@ from lmsweep.figures.select import select
 from lmsweep.figures.spec import FigureSpec, Panel, parse_figure
 from lmsweep.figures.table import write_csv
 from lmsweep.provenance import provenance
-from lmsweep.sweep.expansion import Sweep, sweep_folder
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, get_args
 
+from lmsweep.figures.markdown import table
 from lmsweep.figures.report.format import text
 from lmsweep.figures.report.records import Record, Verdict
-from lmsweep.markdown import table
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from lmsweep.config.sweeps import Sweep
 from lmsweep.evaluation.checkpoints import load_run
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.figures.draw_regions import Regions
 from lmsweep.figures.spec import FigureSpec
-from lmsweep.sweep.expansion import Sweep
 
 RESOLUTION = 200
 AROUND = 0.08  # of the data's width, on every side

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from lmsweep.config.explain import invalid_value
+from lmsweep.config.fields import Name, Node
 from lmsweep.errors import ConfigError
-from lmsweep.explain import invalid_value
-from lmsweep.fields import Name, Node
 from lmsweep.figures.claim_spec import CLAIM_KINDS, AnyClaim
 
 METHOD = r"^(xent|hinge|margin_l(inf|\d+(\.\d+)?)_[^\s]+?)(\+(fgsm|pgd))?$"

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.make import make_figure
-from lmsweep.sweep.expansion import Sweep
 from lmsweep.tracking.jobs import mirror_figure
 
 STYLES = {"holds": "green", "fails": "red", "not resolved": "yellow", "not run": "dim"}

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from lmsweep.config import RunConfig
-from lmsweep.sweep.identity import run_id
+from lmsweep.config.identity import run_id
+from lmsweep.config.run import RunConfig
 
 # Keys that change the result of a run but hardly its duration.
 _FREE = ("seed", "data.fraction", "data.label_noise", "data.noisy_validation", "model.dropout")

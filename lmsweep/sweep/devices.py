@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from lmsweep.errors import ConfigError
-from lmsweep.sweep.claims import SLURM_JOB
+from lmsweep.store.lease import SLURM_JOB
 
 Slot = dict[str, str]
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from lmsweep.config import RunConfig
+from lmsweep.config.identity import run_id
+from lmsweep.config.run import RunConfig
+from lmsweep.store.state import Request
+from lmsweep.store.store import Store
 from lmsweep.sweep.cost import cost_key
 from lmsweep.sweep.devices import Slot
-from lmsweep.sweep.identity import run_id
 from lmsweep.sweep.plan import Plan, without_seed
 from lmsweep.sweep.progress import duration
-from lmsweep.sweep.standing import Request
-from lmsweep.sweep.store import Store
 from lmsweep.sweep.tasks import call_each
 
 

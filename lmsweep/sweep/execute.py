@@ -7,19 +7,19 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.config import RunConfig
+from lmsweep.config.identity import run_id
+from lmsweep.config.run import RunConfig
 from lmsweep.errors import FinalError, UserError
 from lmsweep.files import unwritable
-from lmsweep.sweep.claims import ClaimLostError, beating
+from lmsweep.store.lease import ClaimLostError, beating
+from lmsweep.store.state import Request, standing
+from lmsweep.store.store import RunFolder, Store
 from lmsweep.sweep.cost import cost_key
-from lmsweep.sweep.identity import run_id
-from lmsweep.sweep.ranks import LocalRanks, RankDiedError
-from lmsweep.sweep.standing import Request, standing
-from lmsweep.sweep.store import RunFolder, Store
-from lmsweep.sweep.task_ranks import first_task, follow, task_of
 from lmsweep.sweep.tasks import reason
 from lmsweep.tracking.mirror import mirror_stored
 from lmsweep.tracking.run import tracked
+from lmsweep.training.ranks import LocalRanks, RankDiedError
+from lmsweep.training.task_ranks import first_task, follow, task_of
 
 if TYPE_CHECKING:
     from lmsweep.training.run import Job

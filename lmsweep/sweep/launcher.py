@@ -1,4 +1,4 @@
-"""The launcher behind `python -m lmsweep -m ...`: Hydra composes and expands, this executes."""
+"""The launcher behind `lmsweep -m ...`: Hydra composes and expands, this executes."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,16 +13,16 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
+from lmsweep.config.hydra import Composer
 from lmsweep.errors import UserError
-from lmsweep.sweep.compose import Composer
+from lmsweep.store.state import Request
+from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.devices import Slot, cores_for, slots
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.local import Outcome
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.pool import call_all
-from lmsweep.sweep.records import record_sweep
 from lmsweep.sweep.run_plan import places, run_plan
-from lmsweep.sweep.standing import Request
 from lmsweep.sweep.task import RunTask, split
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from lmsweep.errors import UserError
 from lmsweep.files import StoreUnwritableError
-from lmsweep.sweep.claims import ClaimLostError, RunBusyError
+from lmsweep.store.lease import ClaimLostError, RunBusyError
+from lmsweep.store.state import Request, standing
 from lmsweep.sweep.execute import Results, train
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.pool import Ended, Pool
 from lmsweep.sweep.progress import Progress
-from lmsweep.sweep.ranks import RankDiedError
-from lmsweep.sweep.standing import Request, standing
 from lmsweep.sweep.tasks import LIVES, reason
+from lmsweep.training.ranks import RankDiedError
 
 LOOK_EVERY_SECONDS = 0.5  # at runs that other processes have
 

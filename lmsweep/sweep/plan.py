@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmsweep.config import RunConfig
+from lmsweep.config.identity import run_id
+from lmsweep.config.run import RunConfig
 from lmsweep.errors import ConfigError
-from lmsweep.sweep.identity import run_id
-from lmsweep.sweep.standing import Request, Standing, standing
-from lmsweep.sweep.store import Store
+from lmsweep.store.state import Request, Standing, standing
+from lmsweep.store.store import Store
 
 
 @dataclass(frozen=True)

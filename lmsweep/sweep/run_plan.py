@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from lmsweep.store.state import Request
 from lmsweep.sweep.devices import Slot, cores_for, slots, visible_gpus
 from lmsweep.sweep.local import LocalSweep, Outcome
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.pool import PRELOAD, Pool, call_all
 from lmsweep.sweep.progress import Progress, duration, label, print_failures
-from lmsweep.sweep.standing import Request
 from lmsweep.sweep.tasks import call_each
 from lmsweep.tracking.mirror import mirror_stored, unmirrored
 

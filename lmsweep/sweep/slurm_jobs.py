@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lmsweep.errors import UserError
-from lmsweep.sweep.store import Store
+from lmsweep.store.store import Store
 
 ASK_SECONDS = 60.0
 

@@ -8,6 +8,7 @@ from typing import Any
 from hydra.core.utils import JobReturn
 
 from lmsweep.errors import ConfigError
+from lmsweep.store.state import Request
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.local import Outcome
@@ -15,7 +16,6 @@ from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.progress import Progress
 from lmsweep.sweep.run_plan import report
 from lmsweep.sweep.slurm_options import SlurmOptions
-from lmsweep.sweep.standing import Request
 
 
 class SlurmLauncher(LocalLauncher):

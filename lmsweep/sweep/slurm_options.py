@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from lmsweep.config.explain import invalid_value
+from lmsweep.config.fields import Count, Flag, Name, Node, Positive, Whole
 from lmsweep.errors import ConfigError
-from lmsweep.explain import invalid_value
-from lmsweep.fields import Count, Flag, Name, Node, Positive, Whole
 
 OptionalName = Annotated[Name | None, Field(description="a name, or null")]
 

@@ -11,13 +11,13 @@ from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from lmsweep.errors import UserError
 from lmsweep.files import locked
+from lmsweep.store.state import Request
 from lmsweep.sweep.local import Outcome
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.progress import Progress
 from lmsweep.sweep.slurm_jobs import settle_jobs
 from lmsweep.sweep.slurm_options import SlurmOptions, job_folder
 from lmsweep.sweep.slurm_task import ArrayTask
-from lmsweep.sweep.standing import Request
 
 
 class SlurmSweep:

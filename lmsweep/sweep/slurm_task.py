@@ -14,15 +14,15 @@ from functools import partial
 from submitit.core.job_environment import JobEnvironment
 from submitit.core.utils import DelayedSubmission, UncompletedJobError
 
-from lmsweep.commands import stop_on_sigterm
-from lmsweep.config import RunConfig
-from lmsweep.sweep.claims import SLURM_JOB
+from lmsweep.commands.common import stop_on_sigterm
+from lmsweep.config.run import RunConfig
+from lmsweep.store.lease import SLURM_JOB
+from lmsweep.store.state import Request
 from lmsweep.sweep.devices import Slot
 from lmsweep.sweep.execute import RunFailedError, train
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.pool import Pool
 from lmsweep.sweep.run_plan import places, run_plan
-from lmsweep.sweep.standing import Request
 
 # Lightning leaves Slurm alone in a job of this name: no signal handlers, no requeueing, no ranks from srun.
 UNSEEN_BY_LIGHTNING = {"SLURM_JOB_NAME": "interactive"}

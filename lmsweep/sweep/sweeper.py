@@ -11,7 +11,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from lmsweep.sweep.grid import expand
+from lmsweep.config.grid import expand
 
 
 class GridSweeper(Sweeper):

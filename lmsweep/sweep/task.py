@@ -6,13 +6,13 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
-from lmsweep.config import RunConfig, parse
+from lmsweep.config.explain import invalid_value
+from lmsweep.config.run import RunConfig, parse
 from lmsweep.errors import ConfigError
-from lmsweep.explain import invalid_value
-from lmsweep.sweep.claims import when_free
+from lmsweep.store.lease import when_free
+from lmsweep.store.state import Request
 from lmsweep.sweep.execute import execute
-from lmsweep.sweep.standing import Request
-from lmsweep.sweep.task_ranks import task_of
+from lmsweep.training.task_ranks import task_of
 
 # Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.
 OF_THE_SWEEP = ("figure", "grid")

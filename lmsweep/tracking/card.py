@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmsweep.config import RunConfig, TrackingConfig
+from lmsweep.config.identity import run_id
+from lmsweep.config.run import RunConfig, TrackingConfig
 from lmsweep.provenance import version_name
-from lmsweep.sweep.identity import run_id
 from lmsweep.sweep.plan import without_seed
 
 TRAIN = "train"

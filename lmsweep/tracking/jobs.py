@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from lmsweep.config import RunConfig, TrackingConfig
-from lmsweep.sweep.records import sweeps_of
+from lmsweep.config.run import RunConfig, TrackingConfig
+from lmsweep.store.sweeps import sweeps_of
 from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card
 from lmsweep.tracking.run import open_tracker
 from lmsweep.tracking.tracker import Guard, Line, guarded

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmsweep.config import RunConfig
-from lmsweep.sweep.records import sweeps_by_run
-from lmsweep.sweep.store import RunFolder, Store
+from lmsweep.config.run import RunConfig
+from lmsweep.store.store import RunFolder, Store
+from lmsweep.store.sweeps import sweeps_by_run
 from lmsweep.tracking.card import folder_of, run_card, sweep_tag
 from lmsweep.tracking.run import tracked
 
@@ -75,7 +75,7 @@ def _mirror(name: str, config: RunConfig) -> None:
 
 
 def _portrait(config: RunConfig, folder: RunFolder) -> "Portrait | None":
-    if not folder.checkpoint.exists():  # deleted by `lmsweep.store gc`
+    if not folder.checkpoint.exists():  # deleted by `lmsweep store gc`
         return None
     import torch
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import wandb_workspaces.reports.v2 as wr
 
-from lmsweep.dotted import dotted
-from lmsweep.evaluation.config import EvaluationConfig
+from lmsweep.config.dotted import dotted
+from lmsweep.config.evaluation import EvaluationConfig
+from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, on_axis, settings
 from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.figures.words import place
-from lmsweep.sweep.expansion import Sweep
 from lmsweep.tracking.card import ATTACK, FIGURE, TRAIN, attack_metric, attack_name
 from lmsweep.tracking.wandb_run import STEP
 

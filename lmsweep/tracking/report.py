@@ -6,12 +6,12 @@ from typing import Any
 import wandb_workspaces.reports.v2 as wr
 from wandb_workspaces import expr
 
+from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.claim_spec import AnyClaim
+from lmsweep.figures.markdown import table
 from lmsweep.figures.select import SENTENCES
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.figures.style import method_style
-from lmsweep.markdown import table
-from lmsweep.sweep.expansion import Sweep
 from lmsweep.tracking.card import ATTACK, FIGURE, TRAIN
 from lmsweep.tracking.panels import Group, varying
 

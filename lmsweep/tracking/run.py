@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from lmsweep.config import RunConfig, TrackingConfig
-from lmsweep.sweep.records import sweeps_of
+from lmsweep.config.run import RunConfig, TrackingConfig
+from lmsweep.store.sweeps import sweeps_of
 from lmsweep.tracking.card import Card, folder_of, run_card
 from lmsweep.tracking.tracker import Guard, Tracker, guarded
 

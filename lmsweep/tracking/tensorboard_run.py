@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lmsweep.config import TrackingConfig
-from lmsweep.dotted import dotted
-from lmsweep.markdown import table
+from lmsweep.config.dotted import dotted
+from lmsweep.config.run import TrackingConfig
+from lmsweep.figures.markdown import table
 from lmsweep.tracking.card import Card
 from lmsweep.tracking.tracker import Line, Tracker
 

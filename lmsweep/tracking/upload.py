@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from lmsweep.config import TrackingConfig
+from lmsweep.config.run import TrackingConfig
 
 FAILED = "upload-failed"  # in the folder of all W&B runs: touched when an upload does not get through
 LOG = "upload.log"  # in the folder of one: what W&B's uploader said

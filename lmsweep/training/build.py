@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from lmsweep.config import RunConfig
+from lmsweep.config.fields import Component
+from lmsweep.config.run import RunConfig
 from lmsweep.data import Augmentation, Dataset, Source, prepare
 from lmsweep.errors import ConfigError
-from lmsweep.fields import Component
 from lmsweep.margin import MarginLoss
 from lmsweep.seeds import derive_seed
 from lmsweep.training.adversarial import AdversarialTraining

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from pytorch_lightning.loggers.logger import DummyLogger, Logger
 from pytorch_lightning.profilers import PassThroughProfiler
 
-from lmsweep.config import RunConfig
+from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, TrainingBatches
 from lmsweep.seeds import derive_seed
 from lmsweep.training.build import build_adversarial

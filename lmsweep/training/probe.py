@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from lmsweep.config import NO_TELEMETRY, RunConfig
+from lmsweep.config.run import NO_TELEMETRY, RunConfig
 from lmsweep.data import Split
 from lmsweep.training.build import build_telemetry
 from lmsweep.training.evaluate import evaluate

@@ -11,7 +11,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from lmsweep.config import RunConfig
+from lmsweep.config.run import RunConfig
 from lmsweep.data import Dataset
 from lmsweep.errors import ConfigError
 from lmsweep.margin import MarginLoss

@@ -2,7 +2,7 @@
 
 import torch
 
-from lmsweep.config import RunConfig
+from lmsweep.config.run import RunConfig
 from lmsweep.errors import ConfigError
 from lmsweep.margin.layers import hidden_layers, network
 from lmsweep.training.module import Classifier

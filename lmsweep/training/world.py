@@ -1,8 +1,8 @@
 """The processes that train one run together: who this one is, how they meet, and what Lightning is told.
 
 Lightning starts the processes of DDP by replaying the command line, which is wrong inside a sweep, and takes
-over signals under Slurm. Here they are started elsewhere (lmsweep.sweep.ranks) and meet at a key-value store
-that rank 0 opens; Lightning finds a process group that is ready and starts nothing.
+over signals under Slurm. Here lmsweep.training.ranks starts them; they meet at a key-value store that rank 0
+opens; Lightning finds a process group that is ready and starts nothing.
 """
 
 import time

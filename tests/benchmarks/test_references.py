@@ -7,9 +7,9 @@ import pytest
 from benchmarks import store, training_loop
 from benchmarks.steps import agree, call_per_layer_and_class, cross_entropy, margin, mnist
 from lmsweep.figures.collect import run_rows
-from lmsweep.sweep.overview import overview
+from lmsweep.store.overview import overview
 from lmsweep.sweep.plan import Plan
-from tests.test_config import config
+from tests.config.test_run import config
 
 
 @pytest.mark.parametrize("top_k", [None, 1])

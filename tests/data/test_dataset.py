@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmsweep.data import Split
-from tests.test_config import identity
+from tests.config.test_run import identity
 
 
 def test_a_split_selects_samples_and_takes_other_labels():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lmsweep.data import Source, Split, prepare
 from lmsweep.data.prepare import flip_labels, subset_size
 from lmsweep.training.build import build_data
-from tests.test_config import config
+from tests.config.test_run import config
 
 sizes = st.integers(30, 300)
 fractions = st.floats(0.01, 1.0)

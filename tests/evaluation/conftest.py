@@ -6,8 +6,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from lmsweep.cli import config_folder
-from lmsweep.evaluation.config import AuditConfig, EvaluationConfig, parse_as
+from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, parse_as
+from lmsweep.config.hydra import config_folder
 from lmsweep.sweep.execute import execute
 from lmsweep.sweep.task import split
 from tests.evaluation import tiny

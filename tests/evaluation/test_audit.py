@@ -5,8 +5,8 @@ import json
 import pytest
 
 from lmsweep.attacks import masking
-from lmsweep.audit import audit
 from lmsweep.errors import ConfigError, UserError
+from lmsweep.evaluation.audit import audit
 from lmsweep.evaluation.runs import find_run
 from tests.evaluation.conftest import audit_request, named
 from tests.evaluation.test_commands import command
@@ -27,7 +27,7 @@ def test_the_audit_of_a_stored_run_is_kept_with_its_evidence(runs):
     assert results["source"] == ids["xent1"]
     assert len(results["evidence"]["transfer"]) == 2
     assert json.loads(folder.results.read_text())["evidence"] == results["evidence"]
-    done = command("lmsweep.audit", ids["xent0"], *KEYS, outputs=outputs)
+    done = command("audit", ids["xent0"], *KEYS, outputs=outputs)
     assert done.returncode == 0, done.stderr
     assert "Verdict: consistent" in done.stdout
     assert "search, no gradients" in done.stdout

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmsweep.cli import config_folder
+from lmsweep.commands.stored_runs import hydra_arguments
+from lmsweep.config.hydra import config_folder
 from lmsweep.errors import ConfigError
 from lmsweep.evaluation.attack import evaluate
-from lmsweep.evaluation.command import hydra_arguments
 from tests.evaluation.conftest import FEW, named, request
 
 
-def command(module: str, *arguments: str, outputs: Path) -> subprocess.CompletedProcess[str]:
+def command(word: str, *arguments: str, outputs: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
+        [sys.executable, "-m", "lmsweep", word, *arguments],
         env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs)},
         capture_output=True,
         text=True,
@@ -124,7 +124,7 @@ def test_a_source_is_a_name_even_when_it_looks_like_a_number(given, passed):
 
 
 def test_the_configuration_can_be_shown(runs):
-    done = command("lmsweep.attacks", "1e5", "--cfg", "job", "source=546", "attack=pgd", outputs=runs[0])
+    done = command("attack", "1e5", "--cfg", "job", "source=546", "attack=pgd", outputs=runs[0])
     assert done.returncode == 0, done.stderr
     shown = yaml.safe_load(done.stdout)
     assert (shown["runs"], shown["source"], shown["attack"]["kind"]) == (["1e5"], "546", "pgd")
@@ -144,7 +144,7 @@ def test_the_configuration_can_be_shown(runs):
     ],
 )
 def test_commands_stop_with_one_sentence(runs, arguments, status, sentence):
-    done = command("lmsweep.audit", *arguments, outputs=runs[0])
+    done = command("audit", *arguments, outputs=runs[0])
     assert done.returncode == status
     assert done.stdout == ""
     assert done.stderr.startswith(sentence)
@@ -156,7 +156,7 @@ def test_the_attack_command_prints_a_line_per_evaluation_from_the_store(runs):
     keys = (*FEW, "attack=fgsm")
     evaluate(request(outputs, named(ids, "xent0", "margin0"), *keys))
     kept = sorted(p.name for p in (outputs / "evaluations").iterdir())
-    done = command("lmsweep.attacks", ids["xent0"][:9], ids["margin0"], *keys, outputs=outputs)
+    done = command("attack", ids["xent0"][:9], ids["margin0"], *keys, outputs=outputs)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.strip().splitlines()
     assert len(lines) == 2
@@ -168,7 +168,7 @@ def test_the_attack_command_prints_a_line_per_evaluation_from_the_store(runs):
 def test_the_distances_command_draws_and_correlates(runs):
     outputs, ids = runs
     done = command(
-        "lmsweep.attacks.distances",
+        "distances",
         ids["xent0"],
         "samples=25",
         "steps=40",

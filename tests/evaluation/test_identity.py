@@ -5,8 +5,8 @@ import functools
 
 import pytest
 
-from lmsweep.audit import _options
-from lmsweep.evaluation.config import AuditConfig, EvaluationConfig, parse_as
+from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, parse_as
+from lmsweep.evaluation.audit import _options
 from lmsweep.evaluation.jobs import Job
 from lmsweep.evaluation.runs import find_run
 from tests.evaluation.conftest import composed, named, request

@@ -6,11 +6,11 @@ import shutil
 import pytest
 import torch
 
+from lmsweep.config.identity import run_id
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.attack import evaluate
 from lmsweep.evaluation.checkpoints import load_run
 from lmsweep.evaluation.runs import cross_entropy_source, find_run
-from lmsweep.sweep.identity import run_id
 from tests.evaluation.conftest import FEW, named, request
 
 

@@ -5,11 +5,11 @@ import json
 import pandas as pd
 import pytest
 
+from lmsweep.config.identity import run_id
 from lmsweep.figures import collect
 from lmsweep.figures.spec import Panel
-from lmsweep.sweep.identity import run_id
-from lmsweep.sweep.store import Store
-from tests.test_config import config
+from lmsweep.store.store import Store
+from tests.config.test_run import config
 
 
 def panel(**keys) -> Panel:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmsweep.config import parse
+from lmsweep.config.run import parse
+from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.figures.make import data_of, make_figure
-from lmsweep.sweep.expansion import Sweep, read_sweep
 from lmsweep.sweep.plan import Plan
 from tests.figures import golden
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from lmsweep.commands.publish import publish
 from lmsweep.errors import UserError
-from lmsweep.publish import publish
 from tests.figures.drawn import claim, draw, nasty_record, record
 
 

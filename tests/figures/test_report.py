@@ -233,7 +233,7 @@ def test_a_record_that_contradicts_itself_is_damaged(tmp_path, change):
 
 
 def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lmsweep.report", *arguments]
+    command = [sys.executable, "-m", "lmsweep", "report", *arguments]
     environment = {**os.environ, **environment}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lmsweep.commands.verify import EXPECTED, cheapest_cell
+from lmsweep.config.sweeps import read_sweep
 from lmsweep.figures.verify import differences
-from lmsweep.sweep.expansion import read_sweep
-from lmsweep.verify import EXPECTED, cheapest_cell
 from tests.figures.test_table import golden_table
 
 CELL = "panel noise, method xent, x 0"

@@ -11,7 +11,7 @@ from lmsweep.data import Dataset, Split
 from lmsweep.errors import ConfigError
 from lmsweep.training.build import build_module
 from lmsweep.training.run import prepare_run, run
-from tests.test_config import config
+from tests.config.test_run import config
 
 OWN = '''
 import pytorch_lightning as pl

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
+from lmsweep.store.store import Store
 from lmsweep.sweep.cost import cost_key
 from lmsweep.sweep.estimate import _wall, estimate, past_seconds
 from lmsweep.sweep.plan import Plan
-from lmsweep.sweep.store import Store
 from lmsweep.training.probe import probe_seconds
 from lmsweep.training.run import prepare_run, run
-from tests.test_config import config
+from tests.config.test_run import config
 
 
 def test_what_does_not_cost_time_does_not_count():

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import yaml
 
-from lmsweep.cli import config_folder
+from lmsweep.config.hydra import config_folder
 from tests.sweep.sweeping import (
     TINY,
     finish,

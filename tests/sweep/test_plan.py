@@ -3,9 +3,9 @@
 import pytest
 
 from lmsweep.errors import ConfigError
+from lmsweep.store.state import Request
 from lmsweep.sweep.plan import Plan
-from lmsweep.sweep.standing import Request
-from tests.test_config import config
+from tests.config.test_run import config
 
 
 def test_equal_runs_are_planned_once_and_every_job_knows_its_run(tmp_path):

@@ -43,7 +43,7 @@ def waiting(outputs):
 
 
 def status_of(outputs):
-    command = [sys.executable, "-m", "lmsweep.status", "--json"]
+    command = [sys.executable, "-m", "lmsweep", "status", "--json"]
     answer = subprocess.run(command, env=environment(outputs), capture_output=True, text=True, check=True)
     return {row["run"]: row for row in json.loads(answer.stdout)["runs"]}
 

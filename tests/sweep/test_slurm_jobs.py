@@ -6,11 +6,11 @@ import os
 import pytest
 
 from lmsweep.errors import UserError
-from lmsweep.sweep.claims import SLURM_JOB, ClaimLostError, RunBusyError
-from lmsweep.sweep.housekeeping import remove
-from lmsweep.sweep.overview import overview
+from lmsweep.store.housekeeping import remove
+from lmsweep.store.lease import SLURM_JOB, ClaimLostError, RunBusyError
+from lmsweep.store.overview import overview
+from lmsweep.store.store import Store
 from lmsweep.sweep.slurm_jobs import ask_slurm, settle_jobs
-from lmsweep.sweep.store import Store
 
 
 @pytest.fixture

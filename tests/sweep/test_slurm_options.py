@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmsweep.cli import config_folder
+from lmsweep.config.hydra import config_folder
 from lmsweep.errors import ConfigError
 from lmsweep.sweep.slurm_options import SlurmOptions
 from tests.sweep.sweeping import TINY, states, sweep

@@ -14,10 +14,10 @@ import wandb_workspaces.reports.v2.internal as report_models
 import wandb_workspaces.workspaces as ws
 import wandb_workspaces.workspaces.internal as workspace_models
 
+from lmsweep.commands.dashboard import build, main, save, specification
+from lmsweep.config.sweeps import read_sweep, sweep_names
 from lmsweep.figures.make import spec_of
 from lmsweep.figures.style import method_style
-from lmsweep.sweep.expansion import read_sweep, sweep_names
-from lmsweep.tracking.dashboard import build, main, save, specification
 from tests.tracking.wandb_server import wandb_server
 
 EXPECTED = Path(__file__).parent / "dashboards"

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
+from lmsweep.commands.figure import main as draw
 from lmsweep.evaluation.attack import evaluate
-from lmsweep.figures.__main__ import main as draw
 from tests.evaluation.conftest import request
 from tests.sweep.sweeping import TINY
 from tests.tracking.reading import files_of, read_back

@@ -6,12 +6,12 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.execute import execute
 from lmsweep.sweep.plan import Plan
-from lmsweep.sweep.records import record_sweep
 from lmsweep.tracking.card import LONGEST_GROUP, group_of, run_card
 from lmsweep.tracking.mirror import unmirrored
-from tests.test_config import config
+from tests.config.test_run import config
 from tests.tracking.reading import files_of, read_back, rows
 
 SHORT = ("trainer.max_steps=20", "trainer.val_every=10", "model.width=2", "margin.gamma=0.5")

@@ -8,7 +8,7 @@ import pytest
 
 from lmsweep.sweep.execute import execute
 from lmsweep.tracking.upload import FAILED, LEAVE_SECONDS
-from tests.test_config import config
+from tests.config.test_run import config
 from tests.tracking.reading import files_of, read_back
 from tests.tracking.wandb_server import KEY, WRONG_KEY, nobody_there, wandb_server
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 
+from lmsweep.commands.sync import look, main, sync
 from lmsweep.errors import UserError
 from lmsweep.sweep.execute import train
-from lmsweep.tracking.sync import look, main, sync
 from lmsweep.tracking.wandb_run import CARD, LOCK
 from lmsweep.training.run import prepare_run
-from tests.test_config import config
+from tests.config.test_run import config
 from tests.tracking.reading import files_of, read_back, rows
 from tests.tracking.wandb_server import wandb_server
 

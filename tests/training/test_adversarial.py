@@ -15,8 +15,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lmsweep.attacks import IFGSM, attack_curve, fgsm, pgd
-from lmsweep.cli import config_folder
-from lmsweep.config import RunConfig
+from lmsweep.config.hydra import config_folder
+from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, Split
 from lmsweep.margin import MarginLoss
 from lmsweep.share import Share

@@ -14,8 +14,8 @@ import torch
 
 from lmsweep.errors import ConfigError
 from lmsweep.sweep.cost import cost_key
-from lmsweep.sweep.task_ranks import task_of
-from tests.test_config import config, identity
+from lmsweep.training.task_ranks import task_of
+from tests.config.test_run import config, identity
 from tests.training import two_ranks
 
 # With all that has to be shared out: augmentation, adversarial examples, momentum; an uneven validation set.

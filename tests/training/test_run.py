@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lmsweep.training.run import prepare_run, run
-from tests.test_config import config
+from tests.config.test_run import config
 
 SHORT = (
     "method=xent",

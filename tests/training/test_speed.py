@@ -9,7 +9,7 @@ import torch
 from lmsweep.errors import ConfigError
 from lmsweep.training.run import prepare_run, run
 from lmsweep.training.speed import compile_layers
-from tests.test_config import config, identity
+from tests.config.test_run import config, identity
 
 TINY = ("trainer.accelerator=cpu", "trainer.max_steps=3", "trainer.val_every=3", "trainer.log_every=1")
 MARGIN = ("method=margin_l2_all", "margin.layers=everything", "margin.top_k=2")

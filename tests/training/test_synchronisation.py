@@ -16,7 +16,7 @@ from lmsweep.training.adversarial import adversarial_batch
 from lmsweep.training.build import build_adversarial
 from lmsweep.training.records import CHECK_EVERY
 from lmsweep.training.run import prepare_run, run
-from tests.test_config import config
+from tests.config.test_run import config
 
 aten = torch.ops.aten
 READS = (

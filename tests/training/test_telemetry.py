@@ -13,7 +13,7 @@ from lmsweep.margin.capture import capture
 from lmsweep.training.probe import probe_seconds
 from lmsweep.training.run import prepare_run
 from lmsweep.training.telemetry import DistanceTelemetry, mean_distances
-from tests.test_config import config
+from tests.config.test_run import config
 
 CNN = ("model.width=4", "model.dropout=0.2")
 RESNET = ("model=wide_resnet", "model.depth=10", "model.width=1", "model.dropout=0.2")

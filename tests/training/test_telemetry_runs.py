@@ -9,7 +9,7 @@ import torch
 
 from lmsweep.data import Split
 from lmsweep.training.run import prepare_run, run
-from tests.test_config import config
+from tests.config.test_run import config
 from tests.training.test_telemetry import CNN, EVERY, NETWORKS, RESNET
 
 SHORT = ("trainer.max_steps=20", "trainer.val_every=8", "trainer.batch_size=16", "trainer.log_every=5")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from urllib.parse import quote
 
-from lmsweep.dotted import dotted
+from lmsweep.config.dotted import dotted
 from lmsweep.figures.report.format import count, is_numeric, shorter, text
 from lmsweep.figures.report.records import Drawn, Missing, Record, Selected
 from lmsweep.figures.style import method_style

@@ -3,9 +3,9 @@
 import shutil
 from pathlib import Path
 
-from lmsweep.sweep.identity import run_id
-from lmsweep.sweep.store import Store
-from tests.test_config import config
+from lmsweep.config.identity import run_id
+from lmsweep.store.store import Store
+from tests.config.test_run import config
 
 HERE = Path(__file__).parent
 # (method, gamma, noise) -> validation and test accuracy of two seeds; the better ones differ.

@@ -1,0 +1,57 @@
+"""`lmsweep audit RUN [RUN ...]`: is a run's robustness real, or are its gradients masked?"""
+
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from lmsweep.commands.stored_runs import command
+from lmsweep.config.evaluation import AuditConfig
+from lmsweep.evaluation.audit import audit
+from lmsweep.evaluation.runs import find_run
+from lmsweep.store.store import RunFolder
+from lmsweep.sweep.execute import Results
+
+ROWS = {
+    "fgsm": "FGSM, one step",
+    "ifgsm": "IFGSM, cross-entropy",
+    "ifgsm_margin": "IFGSM, logit margin",
+    "pgd": "PGD with restarts",
+    "search": "search, no gradients",
+    "transfer": "transfer",
+}
+
+
+def main() -> None:
+    """Entry point."""
+    command("audit", AuditConfig, _work)
+
+
+def _work(config: AuditConfig) -> None:
+    console = Console(file=sys.stdout, highlight=False)
+    for name in config.runs:
+        folder, results = audit(config, find_run(config.outputs, name))
+        show(results, folder, console)
+
+
+def show(results: Results, folder: RunFolder, console: Console) -> None:
+    """Print the accuracies as a table, then the verdict and its reasons."""
+    evidence = results["evidence"]
+    title = f"{results['method']}, run {results['target']}: accuracy on {evidence['samples']} samples"
+    table = Table("attack", "0", *(f"{epsilon:g}" for epsilon in evidence["epsilons"]), "1", title=title)
+    for key, name in ROWS.items():
+        if evidence[key] is None:
+            table.add_row(name, *["-"] * (len(evidence["epsilons"]) + 2))
+            continue
+        unbounded = f"{evidence['unbounded']:.1%}" if key == "ifgsm" else ""
+        cells = [f"{value:.1%}" for value in evidence[key]]
+        table.add_row(name, f"{evidence['clean']:.1%}", *cells, unbounded)
+    console.print(table)
+    console.print(
+        f"Exactly zero gradients: {evidence['zero_gradients']:.1%} of samples; "
+        f"softmax rounded to 1: {evidence['saturated']:.1%}."
+    )
+    console.print(f"Verdict: [bold]{results['verdict']}[/bold], because")
+    for reason in results["reasons"]:
+        console.print(f"  - {reason}", soft_wrap=True)
+    console.print(f"{folder.results}", soft_wrap=True)

@@ -1,0 +1,130 @@
+"""`lmsweep dashboard --sweep NAME` builds a W&B workspace and a report for a figure."""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmsweep.commands.common import outputs_argument
+from lmsweep.commands.run import reported
+from lmsweep.config.sweeps import Sweep, read_sweep
+from lmsweep.errors import UserError
+from lmsweep.files import write_atomically
+from lmsweep.tracking.card import sweep_tag
+
+if TYPE_CHECKING:
+    import wandb_workspaces.reports.v2 as wr
+    import wandb_workspaces.workspaces as ws
+
+SAVED = "dashboards.json"  # in <outputs>/wandb: which workspace and report belong to a sweep
+# W&B's library draws these at random; in a specification they are numbered.
+RANDOM = ("id", "__id__", "ref", "runSetId", "viewId")
+
+
+def build(
+    sweep: Sweep, entity: str, project: str, record: dict[str, Any] | None
+) -> "tuple[ws.Workspace, wr.Report]":
+    """The workspace and the report of a sweep; every panel follows from its figure."""
+    from lmsweep.figures.make import attack_configs_of, spec_of
+    from lmsweep.tracking.panels import figure_groups
+    from lmsweep.tracking.report import build_report
+    from lmsweep.tracking.workspace import build_workspace
+
+    spec = spec_of(sweep)
+    attacks = attack_configs_of(sweep, spec)
+    tag = sweep_tag(sweep.name, sweep.label)
+    name = f"{spec.title} ({sweep.label} scale)"
+    workspace = build_workspace(name, entity, project, tag, figure_groups(sweep, spec, attacks))
+    groups = figure_groups(sweep, spec, attacks)  # panels of their own, for the report lays them out
+    return workspace, build_report(sweep, spec, entity, project, tag, groups, record)
+
+
+def specification(workspace: "ws.Workspace", report: "wr.Report") -> dict[str, Any]:
+    """Both as W&B stores them, the same in every call."""
+    common: dict[str, Any] = {"by_alias": True, "exclude_none": True, "mode": "json"}
+    models = {"workspace": workspace._to_model(), "report": report._to_model()}
+    return {name: numbered(model.model_dump(**common), name, {}) for name, model in models.items()}
+
+
+def numbered(value: Any, name: str, seen: dict[str, str]) -> Any:
+    """A copy in which what was drawn at random is called name-1, name-2, ..."""
+    if isinstance(value, list):
+        return [numbered(item, name, seen) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: seen.setdefault(item, f"{name}-{len(seen) + 1}")
+        if key in RANDOM and isinstance(item, str) and item
+        else numbered(item, name, seen)
+        for key, item in value.items()
+    }
+
+
+def drawn(sweep: Sweep) -> dict[str, Any] | None:
+    """What the figure's JSON says, when it has been drawn."""
+    path = sweep.drawn.with_suffix(".json")
+    record: dict[str, Any] | None = json.loads(path.read_bytes()) if path.exists() else None
+    return record
+
+
+def save(workspace: "ws.Workspace", report: "wr.Report", key: str, outputs: Path) -> list[str]:
+    """Write both to W&B, in the place of those of an earlier call; return their addresses."""
+    path = outputs / "wandb" / SAVED
+    saved: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+    known = saved.get(key, {})
+    workspace._internal_name, workspace._internal_id = known.get("workspace", ("", ""))
+    report.id = known.get("report", "")
+    try:
+        workspace.save()
+        report.save()
+    except Exception as error:  # the library raises whatever its HTTP client, W&B's API and its models do
+        raise UserError(
+            f"W&B did not take the dashboard of {key} ({type(error).__name__}: {error}); `wandb login` or "
+            "WANDB_API_KEY names an account, --entity and --project a place, --dry-run needs neither."
+        ) from error
+    saved[key] = {"workspace": [workspace._internal_name, workspace._internal_id], "report": report.id}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(saved, indent=1) + "\n")
+    return [workspace.url, report.url]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="lmsweep dashboard", description=__doc__)
+    parser.add_argument("--sweep", required=True, help="a file of sweeps/")
+    parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
+    parser.add_argument("--project", default="lmsweep", help="as tracking.project (default lmsweep)")
+    parser.add_argument("--entity", default=None, help="as tracking.entity (default: the account's)")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the specification as JSON, and save nothing"
+    )
+    outputs_argument(parser)
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="what the sweep was called with")
+    options = parser.parse_intermixed_args(arguments)
+    reported(lambda: _dashboard(options))
+
+
+def _dashboard(options: argparse.Namespace) -> None:
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    overrides = [*options.overrides, f"outputs={options.outputs}"]
+    sweep = read_sweep(options.sweep, options.scale, overrides)
+    entity = options.entity or ("" if options.dry_run else _default_entity())
+    workspace, report = build(sweep, entity, options.project, drawn(sweep))
+    if options.dry_run:
+        print(json.dumps(specification(workspace, report), indent=1, sort_keys=True))
+        return
+    key = f"{options.project}/{sweep_tag(sweep.name, sweep.label)}"
+    print(*save(workspace, report, key, options.outputs), sep="\n", flush=True)
+
+
+def _default_entity() -> str:
+    import wandb
+
+    try:
+        return str(wandb.Api().default_entity)
+    except (wandb.errors.Error, OSError) as error:
+        raise UserError(
+            f"W&B says not who you are ({error}); log in with `wandb login`, or name --entity, or --dry-run."
+        ) from error

@@ -1,0 +1,37 @@
+"""The command line: Hydra composes, the schema checks, `execute` does the work."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel
+
+from lmsweep.commands import common
+from lmsweep.config.explain import hydra_error
+from lmsweep.config.hydra import config_folder
+from lmsweep.config.run import RunConfig
+from lmsweep.sweep.plugins import register_plugins
+from lmsweep.sweep.task import RunTask
+
+
+def main() -> None:
+    """Entry point of `lmsweep`."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that `reported` can explain
+    register_plugins()
+    # The task catches errors itself too, because Hydra prints a line of its own about any that leaves a job.
+    task = RunTask(reported)
+    common.stop_on_sigterm()
+    reported(hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")(task))
+
+
+def reported(function: Callable[[], Any], schema: type[BaseModel] = RunConfig) -> None:
+    """Call `function`; turn errors meant for the user, Hydra's too, into a sentence and an exit status."""
+    common.reported(function, lambda error: _explain(schema, error))
+
+
+def _explain(schema: type[BaseModel], error: Exception) -> str | None:
+    composing = isinstance(error, HydraException | OmegaConfBaseException)
+    return hydra_error(schema, error) if composing else None

@@ -1,0 +1,108 @@
+"""`lmsweep wandb-sweep NAME` writes a W&B sweep with the runs of a file of sweeps/.
+
+Its agents call our command, so that runs are kept in our store under our ids: what the store has is not
+trained again, and figures are drawn as after any other sweep.
+"""
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from lmsweep.commands.common import outputs_argument
+from lmsweep.commands.run import reported
+from lmsweep.commands.wandb_agent import CHOICE
+from lmsweep.config.sweeps import Sweep, read_sweep
+from lmsweep.store.sweeps import record_sweep
+from lmsweep.tracking.card import sweep_tag
+
+Job = Mapping[str, str]
+
+
+def sweep_config(sweep: Sweep, tracking: Sequence[str], project: str, entity: str | None) -> dict[str, Any]:
+    """A W&B sweep whose grid has exactly the jobs of ours."""
+    jobs = [dict(word.split("=", 1) for word in job) for job in sweep.jobs]
+    fixed, axes = split_jobs(jobs)
+    return {
+        "name": sweep_tag(sweep.name, sweep.label),
+        "project": project,
+        **({"entity": entity} if entity else {}),
+        "program": "lmsweep",
+        "method": "grid",
+        "metric": {"name": "val_accuracy", "goal": "maximize"},
+        "parameters": {key: {"values": [_typed(v) for v in values]} for key, values in axes.items()},
+        "command": [
+            *("${env}", "python", "-m", "lmsweep", "wandb-agent"),
+            *(f"{key}={value}" for key, value in fixed.items()),
+            *tracking,
+            "${args_no_hyphens}",
+        ],
+    }
+
+
+def split_jobs(jobs: Sequence[Job]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """What all jobs share, and the axes whose product gives the rest.
+
+    An axis on which the others depend makes no product: those keys become one axis, `choice`, with all that
+    they mean written out.
+    """
+    keys = list(dict.fromkeys(key for job in jobs for key in job))
+    seen = {key: list(dict.fromkeys(job[key] for job in jobs if key in job)) for key in keys}
+    fixed = {key: seen[key][0] for key in keys if len(seen[key]) == 1 and all(key in job for job in jobs)}
+    varying = [key for key in keys if key not in fixed]
+    own = [key for key in varying if _depends(key, jobs)]
+    free = [key for key in varying if key not in own]
+    choices = list(dict.fromkeys(_written(job, own) for job in jobs))
+    axes = {**({CHOICE: choices} if own else {}), **{key: seen[key] for key in free}}
+    # Every job once, and as many as the product has: then it is the product.
+    if math.prod(map(len, axes.values())) != len({_written(job, varying) for job in jobs}):
+        axes = {CHOICE: list(dict.fromkeys(_written(job, varying) for job in jobs))}
+    return fixed, axes
+
+
+def _depends(key: str, jobs: Sequence[Job]) -> bool:
+    """Whether the values of a key are others for other methods; the method itself is what they depend on."""
+    by_method: dict[str | None, set[str | None]] = {}
+    for job in jobs:
+        by_method.setdefault(job.get("method"), set()).add(job.get(key))
+    return key == "method" or len(set(map(frozenset, by_method.values()))) > 1
+
+
+def _written(job: Job, keys: Sequence[str]) -> str:
+    return " ".join(f"{key}={job[key]}" for key in keys if key in job)
+
+
+def _typed(value: str) -> Any:
+    """A number as a number, so that W&B draws it on a scale."""
+    number = yaml.safe_load(value)
+    return number if isinstance(number, int | float) and not isinstance(number, bool) else value
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="lmsweep wandb-sweep", description=__doc__)
+    parser.add_argument("sweep", help="a file of sweeps/")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="as after lmsweep -m")
+    parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
+    parser.add_argument("--project", default="lmsweep", help="where the sweep is to be (default lmsweep)")
+    parser.add_argument("--entity", default=None, help="a user or team (default: the account's)")
+    outputs_argument(parser)
+    options = parser.parse_intermixed_args(arguments)
+    reported(lambda: print(_answer(options), end="", flush=True))
+
+
+def _answer(options: argparse.Namespace) -> str:
+    sweep = read_sweep(
+        options.sweep, options.scale, [*options.overrides, f"outputs={options.outputs.resolve()}"]
+    )
+    record_sweep(sweep.plan, sweep.name, sweep.label)  # agents do not know of it, and runs are tagged by it
+    tracking = ["tracking=wandb", "tracking.mode=online", f"tracking.project={options.project}"]
+    tracking += [f"tracking.entity={options.entity}"] if options.entity else []
+    config = sweep_config(sweep, tracking, options.project, options.entity)
+    about = (
+        f"# The {len(sweep.plan.runs)} runs of: lmsweep -m sweep={sweep.name} scale={sweep.scale}\n"
+        "# wandb sweep THIS_FILE makes the sweep; wandb agent ID, wherever this store is, runs it.\n"
+    )
+    return about + yaml.safe_dump(config, sort_keys=False, width=110)

@@ -1,0 +1,78 @@
+"""One clear sentence for everything that can be wrong with a configuration."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hydra.errors import MissingConfigException, OverrideParseException
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+Schema = type[BaseModel]
+
+
+def unknown_key(schema: Schema, key: str) -> str:
+    """A key that does not exist, and those that do."""
+    *parents, _ = key.split(".")
+    fields = _walk(schema, parents)
+    node = schema if not parents else _nested(fields[-1]) if len(fields) == len(parents) else None
+    if node is None:
+        return f"There is no key {key}; `lmsweep --help` lists all keys."
+    names = ", ".join(field.alias or name for name, field in node.model_fields.items())
+    return f"There is no key {key}; {'.'.join(parents) or 'the configuration'} has {names}."
+
+
+def invalid_value(
+    schema: Schema, error: Mapping[str, Any], where: str = "on the command line or in conf/"
+) -> str:
+    """A value that pydantic refused: what it was, what is allowed, `where` to change it."""
+    path = [str(part) for part in error["loc"]]
+    if error["type"] == "extra_forbidden":
+        return unknown_key(schema, ".".join(path))
+    fields = _walk(schema, path)
+    key = ".".join(path[: len(fields)])
+    problem = " is missing" if error["type"] == "missing" else f"={_as_typed(error['input'])} is not allowed"
+    allowed = fields[-1].description or "a group of keys"
+    return f"{key}{problem}: it must be {allowed}; change it {where}."
+
+
+def hydra_error(schema: Schema, error: BaseException) -> str:
+    """Something that Hydra could not compose."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, option = error.missing_cfg_file.rpartition("/")
+        allowed = ", ".join(sorted(error.options))
+        return (
+            f"{group}={option} is not allowed: it must be one of {allowed}; the files are in conf/{group}/."
+        )
+    if isinstance(error, OverrideParseException):
+        reason = str(error.message).splitlines()[0]
+        return f"The argument {error.override!r} cannot be read ({reason}); write key=value."
+    text = " ".join(str(part) for part in (error, error.__cause__) if part)
+    unknown = re.search(r"is not in struct\s+full_key: (\S+)", text)
+    if unknown:
+        return unknown_key(schema, unknown.group(1))
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def _walk(schema: Schema, path: list[str]) -> list[FieldInfo]:
+    """The fields along a path, as far as the schema goes: beyond are list indices and free arguments."""
+    node: Schema | None = schema
+    fields: list[FieldInfo] = []
+    for part in path:
+        known = node.model_fields.items() if node else ()
+        field = next((f for name, f in known if part in (name, f.alias)), None)
+        if field is None:
+            break
+        fields.append(field)
+        node = _nested(field)
+    return fields
+
+
+def _nested(field: FieldInfo) -> Schema | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _as_typed(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, bool | None) else str(value)

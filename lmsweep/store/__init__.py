@@ -1,0 +1,1 @@
+"""One folder per job: lease, state, results. Knows jobs, nothing of margins."""

@@ -1,0 +1,59 @@
+"""Every run of a store at a glance: what `lmsweep.commands.status` and `lmsweep store export` show."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lmsweep.errors import UserError
+from lmsweep.store.store import RunFolder, Store
+from lmsweep.store.sweeps import read_sweeps
+
+# `queued`: pending, and a Slurm job is going to train it. `abandoned`: its process is gone without a word;
+# the next sweep takes it over. `damaged`: delete its folder.
+STATES = ("done", "running", "queued", "failed", "pending", "abandoned", "damaged")
+Row = dict[str, Any]
+
+
+def overview(outputs: Path, only: Iterable[str] | None = None) -> list[Row]:
+    """One row per run, by id; `only` these runs when given."""
+    store = Store(outputs)
+    folders = store.folders() if only is None else [store.run(name) for name in sorted(only)]
+    return [_row(folder) for folder in folders]
+
+
+def _row(folder: RunFolder) -> Row:
+    try:
+        status = folder.read_status()
+        state = status.get("state", "pending")
+        if state == "running" and not folder.is_running(status):
+            state = "abandoned"
+        elif state == "pending" and "slurm" in status:
+            state = "queued"
+        row = {"run": folder.id, "state": state, **status.get("about", {})}
+        if "slurm" in status:
+            row["slurm"] = status["slurm"]
+        if state == "done":
+            results = json.loads(folder.results.read_bytes())
+            row |= {"seconds": results["seconds"], **results["metrics"]}
+        elif state in ("running", "abandoned"):
+            row |= {"host": status["host"], "pid": status["pid"], "seconds": time.time() - status["started"]}
+        elif state == "failed":
+            row["reason"] = status["reason"]
+    except (UserError, OSError, ValueError, KeyError) as error:
+        return {"run": folder.id, "state": "damaged", "reason": f"{type(error).__name__}: {error}"}
+    return row
+
+
+def sweeps(outputs: Path, rows: Iterable[Row]) -> list[tuple[str, Counter[str]]]:
+    """How many runs of each sweep are in which state; runs that were removed count as `missing`."""
+    states = {row["run"]: row["state"] for row in rows}
+    merged: dict[str, set[str]] = {}
+    for _, content in read_sweeps(outputs):
+        name = f"{content['sweep']}-{content['scale']}" if content["scale"] else content["sweep"]
+        merged.setdefault(name, set()).update(content["runs"])
+    return [
+        (name, Counter(states.get(run, "missing") for run in runs)) for name, runs in sorted(merged.items())
+    ]

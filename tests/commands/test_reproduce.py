@@ -1,0 +1,190 @@
+"""Every figure by one command, at a size that tests can afford: trained, attacked, drawn, reported."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lmsweep.config.sweeps import sweep_names
+from lmsweep.figures.table import read_csv, write_csv
+
+# Two seeds, two values per axis, two steps, few samples: nothing is learnt, everything is done.
+TINY = (
+    "seed=0,1",
+    "trainer.max_steps=2",
+    "trainer.val_every=2",
+    "trainer.batch_size=8",
+    "++grid.label_noise='0,0.8'",
+    "++grid.fraction='1,0.5'",
+    "++grid.gammas={l1:'1,2',l2:'1,2',linf:'1,2'}",
+    "grid.evaluation=['samples=10','attack.alpha=0.1']",
+    "grid.audit=['samples=10','queries=2','restarts=1','pgd_steps=2','alpha=0.1']",
+)
+
+
+def call(outputs, word, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "lmsweep", word, *arguments],
+        env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    outputs = tmp_path_factory.mktemp("everything")
+    done = call(outputs, "reproduce", "--all", *TINY)
+    assert done.returncode == 0, done.stderr
+    return outputs, done
+
+
+def test_all_figures_are_made_and_share_runs(everything):
+    outputs, done = everything
+    (made,) = (outputs / "figures").iterdir()
+    assert made.name.startswith("smoke-")  # with overrides it is not the real smoke scale
+    for name in sweep_names():
+        assert sorted(path.suffix for path in made.glob(f"{name}.*")) == [".csv", ".json", ".pdf", ".png"]
+        record = json.loads((made / f"{name}.json").read_text())
+        assert "trainer.max_steps=2" in record["command"]
+        assert record["missing"] == [], name
+        table = read_csv(made / f"{name}.csv")
+        assert list(table.columns[:7]) == ["method", "x", "mean", "low", "high", "n", "selected"]
+        assert set(table["n"]) == {2}
+        # Every number traces to runs that exist.
+        ids = {run for cell in table["selected"] for run in cell.split()}
+        assert ids <= set(record["runs"])
+        assert all((outputs / "runs" / run / "results.json").exists() for run in ids)
+        assert str(made / f"{name}.png") in done.stdout
+        values = {claim["verdict"] for claim in record["claims"] if claim["kind"] == "value"}
+        assert values <= {"not run"} or name == "fig1_toy"  # digits are not the paper's data
+    saved = next(line for line in done.stdout.splitlines() if "sharing saves" in line)
+    _, asked, spared = (int(word) for word in saved.split() if word.isdigit())
+    assert spared > asked / 4
+
+
+def test_attack_figures_have_audits(everything):
+    outputs, _ = everything
+    (path,) = (outputs / "figures").glob("*/fig3_mnist_ifgsm.json")
+    record = json.loads(path.read_text())
+    assert [row["method"] for row in record["audit"]][:2] == ["xent", "hinge"]
+    assert len(record["audit"]) == 8
+    assert {row["verdict"] for row in record["audit"]} <= {"consistent", "masked", "gradients masked"}
+
+
+def test_everything_cached_takes_seconds_and_gives_the_same_bytes(everything):
+    outputs, _ = everything
+    files = sorted((outputs / "figures").glob("*/fig3_mnist_ifgsm.*"))
+    before = [path.read_bytes() for path in files]
+    started = time.monotonic()
+    again = call(outputs, "reproduce", "fig3_mnist_ifgsm", *TINY)
+    took = time.monotonic() - started
+    assert again.returncode == 0, again.stderr
+    assert "To train: 0 of 16 runs" in again.stdout
+    assert "evaluations in" not in again.stdout
+    assert [path.read_bytes() for path in files] == before
+    assert took < 20  # 10 s on an idle machine; other tests run beside this one
+
+
+@pytest.mark.parametrize("name", ["fig10_mnist_gaussian", "fig1_toy", "fig12_cifar_distance"])
+def test_drawing_alone_trains_nothing_and_says_what_is_missing(name, tmp_path):
+    empty = call(tmp_path, "lmsweep.figures", name)
+    assert empty.returncode == 0, empty.stderr
+    assert "not trained" in empty.stdout
+    assert not (tmp_path / "runs").exists()
+    assert (tmp_path / "figures" / "smoke" / f"{name}.png").stat().st_size > 1000
+
+
+def test_a_rehearsal_trains_nothing(tmp_path):
+    done = call(
+        tmp_path,
+        "reproduce",
+        "fig10_mnist_gaussian",
+        "--scale",
+        "smoke",
+        *TINY,
+        "dry_run=true",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "To train: 8 of 8 runs" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_were_deleted_are_trained_again(everything):
+    outputs, _ = everything
+    (path,) = (outputs / "figures").glob("*/fig10_mnist_gaussian.json")
+    record = json.loads(path.read_text())
+    run = outputs / "runs" / record["runs"][0]
+    before = json.loads((run / "results.json").read_text())["metrics"]
+    (run / "checkpoint.ckpt").unlink()
+    for name in record["evaluations"]:
+        shutil.rmtree(outputs / "evaluations" / name)
+    again = call(outputs, "reproduce", "fig10_mnist_gaussian", *TINY)
+    assert again.returncode == 0, again.stderr
+    assert "The weights of 1 runs were deleted" in again.stdout
+    assert json.loads((run / "results.json").read_text())["metrics"] == before
+
+
+def test_the_report_and_the_verification_of_what_was_made(everything, tmp_path):
+    outputs, _ = everything
+    page = call(outputs, "report")
+    assert page.returncode == 0, page.stderr
+    html = (outputs / "report" / "index.html").read_text()
+    assert all(name in html for name in sweep_names())
+    csv = "fig2_mnist_noise.csv"
+    (drawn,) = (outputs / "figures").iterdir()
+    expected = tmp_path / drawn.name / csv
+    expected.parent.mkdir()
+    expected.write_bytes((drawn / csv).read_bytes())
+    verify = (
+        "verify",
+        "fig2_mnist_noise",
+        "--expected",
+        str(tmp_path),
+        "--scale",
+        drawn.name,
+    )
+    same = call(outputs, *verify)
+    assert same.returncode == 0, same.stderr
+    assert "8 cells within 0.02" in same.stdout
+    expected.write_text(expected.read_text().replace("xent,0,0.", "xent,0,0.9", 1))
+    other = call(outputs, *verify)
+    assert other.returncode == 1
+    assert "method xent, x 0" in other.stderr
+
+
+def test_a_figure_that_is_not_drawn_is_verified_by_training_one_cell_again(tmp_path):
+    committed = Path(__file__).parents[2] / "results" / "smoke" / "fig10_mnist_gaussian.csv"
+    verify = ("verify", "fig10_mnist_gaussian", "--expected", str(tmp_path))
+    expected = tmp_path / "smoke" / committed.name
+    assert f"{expected} is missing" in call(tmp_path, *verify).stderr
+    expected.parent.mkdir()
+    table = read_csv(committed)
+    one = (table["method"] == "xent") & (table["x"] == 0.1)
+    write_csv(table.assign(mean=table["mean"] + 0.1 * one), expected)
+    done = call(tmp_path, *verify)
+    assert done.returncode == 1
+    assert "3 runs of xent are trained again" in done.stdout
+    # All its other points agree, and nothing is said of methods that were not trained.
+    (wrong,) = (line for line in done.stderr.splitlines() if line.startswith("panel"))
+    assert "method xent, x 0.1: mean is" in wrong
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_figure_or_scale_that_does_not_exist_is_named(tmp_path):
+    for arguments, part in (
+        (("fig99",), "figure=fig99 is not allowed: it must be one of fig1_toy"),
+        (("fig1_toy", "--scale", "huge"), "scale=huge is not allowed"),
+        (("fig1_toy", "margin.gama=1"), "There is no key margin.gama"),
+    ):
+        done = call(tmp_path, "reproduce", *arguments)
+        assert done.returncode == 2, done.stderr
+        assert part in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())

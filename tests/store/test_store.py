@@ -1,0 +1,260 @@
+"""Claims, whole files, and who may take over a run: with real processes."""
+
+import json
+import multiprocessing
+import os
+import socket
+import time
+
+import pytest
+
+from lmsweep.errors import UserError
+from lmsweep.files import StoreUnwritableError, write_atomically
+from lmsweep.store.lease import STALE_AFTER_SECONDS, ClaimLostError, RunBusyError, beating
+from lmsweep.store.store import Store
+from lmsweep.sweep.execute import RunFailedError, perform
+
+
+def claim_and_wait(root, results, barrier):
+    barrier.wait()
+    try:
+        folder = Store(root).claim("abc", {"seed": 1})
+        results.put("claimed" if folder else "done")
+        time.sleep(1)
+    except RunBusyError:
+        results.put("busy")
+
+
+def test_of_many_processes_one_gets_the_run(tmp_path):
+    context = multiprocessing.get_context("fork")
+    results, barrier = context.Queue(), context.Barrier(8)
+    workers = [context.Process(target=claim_and_wait, args=(tmp_path, results, barrier)) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    answers = sorted(results.get(timeout=30) for _ in workers)
+    for worker in workers:
+        worker.join()
+    assert answers == ["busy"] * 7 + ["claimed"]
+
+
+def test_a_claim_of_a_dead_process_is_taken_over_and_counted(tmp_path):
+    context = multiprocessing.get_context("fork")
+    worker = context.Process(target=lambda: (Store(tmp_path).claim("abc", {}), os._exit(9)))
+    worker.start()
+    worker.join()
+    folder = Store(tmp_path).claim("abc", {})
+    assert folder.read_status()["attempt"] == 2
+    assert folder.read_status()["pid"] == os.getpid()
+
+
+def edit_status(folder, **changes):
+    folder.status.write_text(json.dumps({**folder.read_status(), **changes}))
+
+
+def test_a_process_id_that_was_given_out_again_does_not_hold_a_claim(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {})
+    with pytest.raises(RunBusyError, match=str(os.getpid())):
+        store.claim("abc", {})
+    edit_status(folder, pid_started=folder.read_status()["pid_started"] - 100)
+    assert store.claim("abc", {}).read_status()["attempt"] == 2
+
+
+def test_a_claim_from_another_host_lives_as_long_as_its_heartbeat(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {})
+    edit_status(folder, host=f"not-{socket.gethostname()}", pid=1)
+    with pytest.raises(RunBusyError, match="not-"):
+        store.claim("abc", {})
+    old = time.time() - STALE_AFTER_SECONDS - 1
+    os.utime(folder.status, (old, old))
+    folder.beat()
+    with pytest.raises(RunBusyError):
+        store.claim("abc", {})
+    os.utime(folder.status, (old, old))
+    assert store.claim("abc", {}) is not None
+
+
+def test_the_life_of_a_run(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {"seed": 3})
+    assert folder.config.read_text() == "seed: 3\n"
+    assert folder.read_results() is None
+    folder.fail("it broke", "Traceback ...")
+    assert folder.read_status()["state"] == "failed"
+    assert folder.error.read_text().startswith("it broke")
+    folder = store.claim("abc", {"seed": 3})
+    folder.release()
+    assert folder.read_status()["state"] == "pending"
+    folder = store.claim("abc", {"seed": 3})
+    folder.finish({"metrics": {"accuracy": 1.0}})
+    assert folder.read_status()["attempt"] == 3
+    assert folder.read_results() == {"metrics": {"accuracy": 1.0}}
+    assert not folder.error.exists()
+    assert "reason" not in folder.read_status()
+    assert store.claim("abc", {"seed": 3}) is None
+
+
+def test_a_process_that_lost_its_claim_leaves_the_run_alone(tmp_path):
+    store = Store(tmp_path)
+    slow = store.claim("abc", {})
+    edit_status(slow, host="elsewhere")
+    old = time.time() - STALE_AFTER_SECONDS - 1
+    os.utime(slow.status, (old, old))
+    owner = store.claim("abc", {})
+    for end in (slow.release, lambda: slow.fail("late", ""), lambda: slow.finish({"late": True})):
+        with pytest.raises(ClaimLostError, match="taken over"):
+            end()
+    assert not slow.results.exists()
+    assert not slow.error.exists()
+    owner.finish({"late": False})
+    assert owner.read_results() == {"late": False}
+
+
+def test_a_lost_claim_keeps_no_other_result_from_being_recorded(tmp_path):
+    store = Store(tmp_path)
+
+    def work(folders):
+        edit_status(folders[0], attempt=7)
+        return [{"n": 0}, {"n": 1}]
+
+    with pytest.raises(ClaimLostError):
+        perform(store, {"a": {}, "b": {}}, work)
+    assert store.run("b").read_results() == {"n": 1}
+
+    def fail(folders):
+        edit_status(folders[0], attempt=7)
+        raise ArithmeticError("the real reason")
+
+    with pytest.raises(RunFailedError, match="the real reason"):
+        perform(store, {"c": {}, "d": {}}, fail)
+    assert store.run("d").read_status()["state"] == "failed"
+
+
+def test_a_claim_that_is_lost_in_the_work_is_no_failure_of_the_run(tmp_path):
+    store = Store(tmp_path)
+
+    def work(folders):
+        edit_status(folders[0], attempt=7)
+        folders[0].check_claim()
+
+    with pytest.raises(ClaimLostError):
+        perform(store, {"a": {}, "b": {}}, work)
+    assert store.run("a").read_status()["attempt"] == 7
+    assert store.run("b").read_status()["state"] == "pending"
+    assert not store.run("a").error.exists()
+
+
+def test_a_disk_that_is_full_already_is_told_as_that(tmp_path, monkeypatch):
+    def no_space(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(StoreUnwritableError, match="make room"):
+        perform(Store(tmp_path), {"a": {}}, lambda folders: [{}])
+
+
+def test_a_folder_that_vanishes_does_not_silence_the_others(tmp_path):
+    store = Store(tmp_path)
+    gone, alive = store.claim("gone", {}), store.claim("alive", {})
+    gone.status.unlink()
+    os.utime(alive.status, (0, 0))
+    with beating([gone, alive], every_seconds=0.05):
+        time.sleep(0.5)
+    assert alive.status.stat().st_mtime > 0
+
+
+def test_a_damaged_status_is_named(tmp_path):
+    folder = Store(tmp_path).claim("abc", {})
+    folder.status.write_text("{")
+    with pytest.raises(UserError, match=r"status\.json is damaged"):
+        folder.read_status()
+
+
+def test_a_new_claim_clears_what_a_killed_process_left(tmp_path):
+    folder = Store(tmp_path).claim("abc", {})
+    folder.fail("it broke", "")
+    (folder.path / ".results.json.123.tmp").write_text("half")
+    folder = Store(tmp_path).claim("abc", {})
+    assert sorted(p.name for p in folder.path.iterdir()) == ["config.yaml", "status.json"]
+
+
+def test_the_heartbeat_goes_on_while_the_work_is_busy(tmp_path):
+    folder = Store(tmp_path).claim("abc", {})
+    os.utime(folder.status, (0, 0))
+    with beating([folder], every_seconds=0.05):
+        time.sleep(0.5)
+        assert time.time() - folder.status.stat().st_mtime < 5
+    os.utime(folder.status, (0, 0))
+    time.sleep(0.2)
+    assert folder.status.stat().st_mtime == 0
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeypatch):
+    path = tmp_path / "status.json"
+    write_atomically(path, "old")
+
+    def no_space(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_a_store_that_cannot_be_written_is_named():
+    with pytest.raises(UserError, match=r"outputs=/proc/nowhere cannot be written.*LMSWEEP_OUTPUTS"):
+        Store("/proc/nowhere").claim("abc", {})
+
+
+def test_a_submitted_run_waits_with_its_frozen_configuration(tmp_path):
+    store = Store(tmp_path)
+    store.submit("abc", {"seed": 1}, {"method": "xent"})
+    folder = store.run("abc")
+    assert folder.read_status()["state"] == "pending"
+    assert folder.config.read_text() == "seed: 1\n"
+    store.submit("abc", {"seed": 2}, {"method": "xent"})
+    assert folder.config.read_text() == "seed: 2\n"
+    claimed = store.claim("abc", {"seed": 2})
+    assert claimed.read_status()["about"] == {"method": "xent"}
+    store.submit("abc", {"seed": 3}, {})
+    assert (folder.read_status()["state"], folder.config.read_text()) == ("running", "seed: 2\n")
+    claimed.fail("it broke", "", final=True)
+    store.submit("abc", {"seed": 3}, {})
+    assert folder.read_status().keys() == {"state", "attempt", "created", "about"}
+    store.claim("abc", {}).finish({})
+    store.submit("abc", {"seed": 4}, {})
+    assert folder.read_status()["state"] == "done"
+
+
+def test_force_starts_afresh(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {})
+    folder.checkpoint.write_text("old")
+    folder.metrics.write_text("old")
+    folder.finish({"old": True})
+    again = store.claim("abc", {}, force=True)
+    assert again.read_status()["attempt"] == 2
+    assert not any(file.exists() for file in (folder.checkpoint, folder.metrics, folder.results))
+
+
+def test_a_run_is_given_back_only_when_its_process_is_gone(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {})
+    store.give_back("abc")
+    assert folder.read_status()["state"] == "running"
+    edit_status(folder, pid=2**22 + 1)
+    store.give_back("abc")
+    assert folder.read_status()["state"] == "pending"
+
+
+def test_a_live_run_is_not_removed(tmp_path):
+    store = Store(tmp_path)
+    folder = store.claim("abc", {})
+    assert not store.remove("abc")
+    folder.release()
+    assert store.remove("abc")
+    assert store.folders() == []
+    assert [path.name for path in store.root.iterdir()] == [".lock"]

@@ -1,0 +1,56 @@
+"""A W&B sweep with our runs: the command lines that W&B's own agent makes of it are those of our sweep."""
+
+import itertools
+
+import pytest
+import yaml
+from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
+
+from lmsweep.commands import wandb_agent as agent
+from lmsweep.commands.run import main as run
+from lmsweep.commands.wandb_sweep import main, split_jobs
+from lmsweep.config.sweeps import read_sweep
+from lmsweep.store.sweeps import runs_of
+
+
+def lines(config):
+    """The words that an agent calls us with, for every point of the grid."""
+    axes = {key: values["values"] for key, values in config["parameters"].items()}
+    for point in itertools.product(*axes.values()):
+        told = {"args": {key: {"value": value} for key, value in zip(axes, point, strict=True)}}
+        arguments = create_sweep_command_args(told)["args_no_hyphens"]
+        assert config["command"][-1] == "${args_no_hyphens}"
+        yield [*config["command"][5:-1], *arguments]
+
+
+@pytest.mark.parametrize("name", ["fig1_toy", "fig2_mnist_noise"])
+def test_an_agent_is_given_the_jobs_of_the_sweep(name, capsys, tmp_path):
+    main([name, "--outputs", str(tmp_path), "--entity", "team"])
+    config = yaml.safe_load(capsys.readouterr().out)
+    sweep = read_sweep(name, "smoke", [f"outputs={tmp_path}"])
+    tracking = {"tracking=wandb", "tracking.mode=online", "tracking.project=lmsweep", "tracking.entity=team"}
+    ours = {frozenset(job) for job in sweep.jobs}
+    theirs = [frozenset(agent.spelled_out(words)) for words in lines(config)]
+    assert all(tracking <= words for words in theirs)
+    assert {words - tracking for words in theirs} == ours
+    assert len(theirs) == len(ours)
+    assert config["command"][:5] == ["${env}", "python", "-m", "lmsweep", "wandb-agent"]
+    assert runs_of(tmp_path, name) == set(sweep.plan.runs)  # so that runs know their sweep
+
+
+def test_axes_that_make_no_product_are_written_out():
+    jobs = [{"method": "xent", "seed": s, "lr": r} for s, r in (("0", "1"), ("0", "2"), ("1", "1"))]
+    fixed, axes = split_jobs(jobs)
+    assert (fixed, list(axes)) == ({"method": "xent"}, ["choice"])
+    assert axes["choice"] == ["seed=0 lr=1", "seed=0 lr=2", "seed=1 lr=1"]
+
+
+def test_an_agents_words_are_those_of_our_command(monkeypatch):
+    called = []
+    monkeypatch.setattr(agent, "run", lambda: called.extend(agent.sys.argv[1:]))
+    monkeypatch.setattr(
+        agent.sys, "argv", ["agent", "choice=method=margin_l2_all margin.gamma=0.5", "seed=1"]
+    )
+    agent.main()
+    assert called == ["method=margin_l2_all", "margin.gamma=0.5", "seed=1"]
+    assert run.__module__ == "lmsweep.commands.run"
