@@ -40,19 +40,19 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
 
 def _figure(outputs: Path) -> Measured:
     sweep = read_sweep(FIGURE, "smoke", [f"outputs={outputs}"])
-    fill(sweep.plan.runs, outputs)
+    fill(sweep.runs, outputs)
     command = [sys.executable, "-m", "lmsweep", "reproduce", FIGURE, "--scale", "smoke"]
     environment = {**os.environ, "LMSWEEP_OUTPUTS": str(outputs)}
 
     def draw() -> None:
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)  # noqa: S603 - our own command
-        if f"{len(sweep.plan.runs)} runs: {len(sweep.plan.runs)} cached" not in done.stdout:
+        if f"{len(sweep.runs)} runs: {len(sweep.runs)} cached" not in done.stdout:
             raise RuntimeError(f"the figure did not find its runs:\n{done.stdout}")
 
     times = alternate({"draw": draw}, rounds=ROUNDS)["draw"]
     if not (outputs / "figures" / "smoke" / f"{FIGURE}.png").exists():
         raise RuntimeError("the figure was not drawn")
-    note = f"make reproduce-figure, {len(sweep.plan.runs)} runs"
+    note = f"make reproduce-figure, {len(sweep.runs)} runs"
     return summary("store/figure with everything cached", times, "s", note)
 
 

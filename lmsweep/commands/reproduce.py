@@ -12,6 +12,7 @@ from typing import Any
 from lmsweep.commands.common import stop_on_sigterm
 from lmsweep.commands.run import reported
 from lmsweep.config.evaluation import AuditConfig, EvaluationConfig
+from lmsweep.config.request import Request
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.evaluation.attack import evaluate
@@ -22,7 +23,7 @@ from lmsweep.figures.evaluations import missing_requests
 from lmsweep.figures.make import attacked, spec_of
 from lmsweep.figures.summary import draw_figure
 from lmsweep.store.lease import when_free
-from lmsweep.store.state import Request
+from lmsweep.store.store import Store
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.plan import Plan
@@ -63,17 +64,17 @@ def reproduce_sweeps(sweeps: Sequence[Sweep], *, jobs: int | None = None, tell: 
     began = time.monotonic()
     for sweep in sweeps:
         spec_of(sweep)  # what is wrong with a figure shows before any training
-    plan = Plan.of([config for sweep in sweeps for config in sweep.plan.runs.values()])
+    plan = Plan.of([config for sweep in sweeps for config in sweep.runs.values()])
     request = sweeps[0].request
     free = places(plan, jobs=jobs) if plan.counts(request)["missing"] else []
     print(describe(plan, request, free or [{}]), flush=True)
     if len(sweeps) > 1:
-        asked = sum(len(sweep.plan.runs) for sweep in sweeps)
+        asked = sum(len(sweep.runs) for sweep in sweeps)
         print(f"{len(sweeps)} figures ask for {asked} runs; sharing saves {asked - len(plan.runs)} of them.")
     if request.dry_run:
         return
     for sweep in sweeps:
-        record_sweep(sweep.plan, sweep.name, sweep.label)
+        record_sweep(sweep.outputs, sweep.runs, sweep.name, sweep.label)
     outcome = run_plan(plan, request, free)
     failures: dict[str, str] = {}
     for sweep in sweeps:
@@ -94,7 +95,7 @@ def _evaluate(sweep: Sweep, jobs: int | None) -> dict[str, str]:
     """Attack and audit the selected runs where the store does not know the answers; what failed, and why."""
     spec = spec_of(sweep)
     chosen, requests = attacked(sweep, spec)
-    waiting = missing_requests(requests, sweep.plan.runs)
+    waiting = missing_requests(requests, sweep.runs)
     audits = [(run, config) for _, run, config in audits_of(sweep, spec, chosen)]
     audits = [(run, config) for run, config in audits if not is_audited(sweep, run, config)]
     tasks: dict[str, Callable[[], Any]] = {
@@ -105,22 +106,24 @@ def _evaluate(sweep: Sweep, jobs: int | None) -> dict[str, str]:
     needed = {run for request in waiting for run in (*request.targets, request.source)}
     needed |= {name for run, config in audits for name in (run, config.source)}
     if spec.kind == "regions":
-        needed |= set(sweep.plan.runs)
+        needed |= set(sweep.runs)
     _train_again(sweep, needed, jobs)
     if not tasks:
         return {}
     began = time.monotonic()
-    _, failures = call_each(places(sweep.plan, jobs=jobs), tasks, log=Path(os.devnull))
+    _, failures = call_each(
+        places(Plan.of(list(sweep.runs.values())), jobs=jobs), tasks, log=Path(os.devnull)
+    )
     print(f"{sweep.name}: {len(tasks)} evaluations in {duration(time.monotonic() - began)}", flush=True)
     return failures
 
 
 def _train_again(sweep: Sweep, needed: Collection[str | None], jobs: int | None) -> None:
     """Finished runs whose weights are needed and were deleted (by `lmsweep store gc`, say)."""
-    store = sweep.plan.store
+    store = Store(sweep.outputs)
     lost = [
         config
-        for name, config in sweep.plan.runs.items()
+        for name, config in sweep.runs.items()
         if name in needed
         and store.run(name).read_status().get("state") == "done"
         and not store.run(name).checkpoint.exists()

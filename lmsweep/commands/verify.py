@@ -16,7 +16,6 @@ from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
 from lmsweep.figures.table import read_csv
 from lmsweep.figures.verify import MEAN_TOLERANCE, differences
-from lmsweep.sweep.plan import Plan
 
 EXPECTED = Path(__file__).resolve().parents[2] / "results"
 
@@ -70,8 +69,8 @@ def verify_cell(name: str, scale: str, expected: Path, tolerance: float, jobs: i
     wanted = read_csv(expected)
     with tempfile.TemporaryDirectory(prefix="lmsweep-verify-") as folder:
         sweep = cheapest_cell(read_sweep(name, scale, [f"outputs={folder}"]), wanted)
-        method = next(iter(sweep.plan.runs.values())).method_name()
-        print(f"{name} is not drawn at {scale}; {len(sweep.plan.runs)} runs of {method} are trained again.")
+        method = next(iter(sweep.runs.values())).method_name()
+        print(f"{name} is not drawn at {scale}; {len(sweep.runs)} runs of {method} are trained again.")
         reproduce_sweeps([sweep], jobs=jobs, tell=False)
         found = read_csv(sweep.drawn.with_suffix(".csv"))
     ids = {run for cell in found["selected"] for run in cell.split()}
@@ -83,7 +82,7 @@ def cheapest_cell(sweep: Sweep, expected: pd.DataFrame) -> Sweep:
     """The sweep with no more than the runs behind one expected number: those that train fastest."""
     from lmsweep.figures.make import spec_of
 
-    runs = sweep.plan.runs
+    runs = sweep.runs
     cells = [set(cell.split()) for cell in expected["selected"]]
     known = [cell for cell in cells if cell <= runs.keys()]
     if not known:
@@ -111,8 +110,7 @@ def cheapest_cell(sweep: Sweep, expected: pd.DataFrame) -> Sweep:
         )
 
     chosen = min(known, key=cost)
-    plan = Plan.of([config for name, config in runs.items() if name in chosen])
-    return dataclasses.replace(sweep, plan=plan)
+    return dataclasses.replace(sweep, runs={name: runs[name] for name in runs if name in chosen})
 
 
 def _compare(what: str, found: pd.DataFrame, wanted: pd.DataFrame, expected: Path, tolerance: float) -> None:

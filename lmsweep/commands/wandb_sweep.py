@@ -97,12 +97,14 @@ def _answer(options: argparse.Namespace) -> str:
     sweep = read_sweep(
         options.sweep, options.scale, [*options.overrides, f"outputs={options.outputs.resolve()}"]
     )
-    record_sweep(sweep.plan, sweep.name, sweep.label)  # agents do not know of it, and runs are tagged by it
+    record_sweep(
+        sweep.outputs, sweep.runs, sweep.name, sweep.label
+    )  # agents do not know of it, and runs are tagged by it
     tracking = ["tracking=wandb", "tracking.mode=online", f"tracking.project={options.project}"]
     tracking += [f"tracking.entity={options.entity}"] if options.entity else []
     config = sweep_config(sweep, tracking, options.project, options.entity)
     about = (
-        f"# The {len(sweep.plan.runs)} runs of: lmsweep -m sweep={sweep.name} scale={sweep.scale}\n"
+        f"# The {len(sweep.runs)} runs of: lmsweep -m sweep={sweep.name} scale={sweep.scale}\n"
         "# wandb sweep THIS_FILE makes the sweep; wandb agent ID, wherever this store is, runs it.\n"
     )
     return about + yaml.safe_dump(config, sort_keys=False, width=110)

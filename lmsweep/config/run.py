@@ -24,6 +24,7 @@ from lmsweep.config.fields import (
     Unit,
     Whole,
 )
+from lmsweep.config.identity import run_id
 from lmsweep.errors import ConfigError
 
 # Keys that cannot change what a run computes, so that they do not count for its identity.
@@ -233,6 +234,16 @@ class RunConfig(Node):
         if self.optimizer.lr_decay == 1:
             del config["optimizer"]["lr_decay_every"]
         return config
+
+    @property
+    def id(self) -> str:
+        """The run's identity: the hash of what can change its result."""
+        return run_id(self.identity_dict())
+
+    @property
+    def cell(self) -> str:
+        """The identity of the run's cell: all but the seed."""
+        return run_id({key: value for key, value in self.identity_dict().items() if key != "seed"})
 
     def about(self) -> dict[str, Any]:
         """What a list of runs shows: the short names of the axes that people sweep."""

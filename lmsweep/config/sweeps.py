@@ -2,7 +2,7 @@
 
 import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -17,11 +17,9 @@ from omegaconf import OmegaConf
 
 from lmsweep.config.grid import expand
 from lmsweep.config.hydra import Composer, config_folder
-from lmsweep.config.run import TrackingConfig
+from lmsweep.config.request import Request, split
+from lmsweep.config.run import RunConfig, TrackingConfig
 from lmsweep.errors import ConfigError
-from lmsweep.store.state import Request
-from lmsweep.sweep.plan import Plan
-from lmsweep.sweep.task import split
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Sweep:
 
     name: str
     scale: str
-    plan: Plan
+    runs: Mapping[str, RunConfig]  # by id
     figure: dict[str, Any]
     grid: dict[str, Any]
     overrides: tuple[str, ...] = ()
@@ -48,12 +46,17 @@ class Sweep:
     @property
     def tracking(self) -> TrackingConfig:
         """Where runs, evaluations and the figure are mirrored to."""
-        return next(iter(self.plan.runs.values())).tracking
+        return next(iter(self.runs.values())).tracking
+
+    @property
+    def outputs(self) -> Path:
+        """The folder of the store."""
+        return Path(next(iter(self.runs.values())).outputs)
 
     @property
     def drawn(self) -> Path:
         """Where its figure is, without a suffix."""
-        return self.plan.outputs / "figures" / self.label / self.name
+        return self.outputs / "figures" / self.label / self.name
 
     @property
     def command(self) -> str:
@@ -98,7 +101,7 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
         jobs = expand(sweeper["params"], sweeper["by_method"], arguments, parser, chosen)
         composer = Composer(loader, master, without=("figure",))
         asked = [split(composer.compose(job)) for job in jobs]
-        plan = Plan.of([config for config, _ in asked])
+        runs = {config.id: config for config, _ in asked}
         parts = {
             key: cast(dict[str, Any], OmegaConf.to_container(master[key], resolve=True))
             for key in ("figure", "grid")
@@ -107,7 +110,7 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
     apart = (*Request.model_fields, "tracking", "outputs")
     changes = tuple(o for o in overrides if o.partition("=")[0].partition(".")[0] not in apart)
     lines = tuple(map(tuple, jobs))
-    return Sweep(name, scale, plan, parts["figure"], parts["grid"], changes, asked[0][1], lines)
+    return Sweep(name, scale, runs, parts["figure"], parts["grid"], changes, asked[0][1], lines)
 
 
 def _number(name: str) -> float:

@@ -7,7 +7,6 @@ from typing import Any
 
 import yaml
 
-from lmsweep.config.identity import run_id
 from lmsweep.config.run import RunConfig, parse
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.store.store import RunFolder, Store
@@ -26,7 +25,7 @@ class StoredRun:
     @property
     def id(self) -> str:
         """The run's id, from its configuration: evaluations are kept by it, and a folder can be renamed."""
-        return run_id(self.config.identity_dict())
+        return self.config.id
 
 
 def find_run(outputs: str, name: str) -> StoredRun:

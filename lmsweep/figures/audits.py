@@ -17,7 +17,7 @@ from lmsweep.store.store import Store
 def audits_of(sweep: Sweep, spec: FigureSpec, chosen: pd.DataFrame) -> Iterator[tuple[str, str, AuditConfig]]:
     """Method, run and request of every audit that the figure needs."""
     overrides = sweep.grid["audit"]
-    for method, config in audit_requests(spec, chosen, str(sweep.plan.outputs), overrides):
+    for method, config in audit_requests(spec, chosen, str(sweep.outputs), overrides):
         yield method, config.runs[0], config
 
 
@@ -38,7 +38,7 @@ def read_audits(sweep: Sweep, spec: FigureSpec, chosen: pd.DataFrame) -> list[di
 
 
 def _results(sweep: Sweep, run: str, config: AuditConfig) -> dict[str, Any] | None:
-    runs, store = sweep.plan.runs, sweep.plan.store
+    runs, store = sweep.runs, Store(sweep.outputs)
     stored = {name: StoredRun(store.run(name), runs[name]) for name in (run, config.source) if name in runs}
     job = audit_job(config, stored[run], stored.get(config.source))
-    return Store(sweep.plan.outputs, "evaluations").run(job.id).read_results()
+    return Store(sweep.outputs, "evaluations").run(job.id).read_results()

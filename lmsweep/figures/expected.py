@@ -10,6 +10,7 @@ from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.collect import on_axis
 from lmsweep.figures.spec import FigureSpec, Panel
+from lmsweep.store.store import Store
 
 
 def expected_cells(
@@ -18,9 +19,9 @@ def expected_cells(
     """Panel, method, x and reason; a cell with several runs is there once, with the reason of one of them."""
     cells: dict[tuple[str, str, float], str] = {}
     for panel in spec.panels:
-        runs = {name: run for name, run in sweep.plan.runs.items() if run.method_name() in panel.methods}
+        runs = {name: run for name, run in sweep.runs.items() if run.method_name() in panel.methods}
         for (name, run), xs in zip(runs.items(), _places(panel, runs.values(), attacks), strict=True):
-            status = sweep.plan.store.run(name).read_status()
+            status = Store(sweep.outputs).run(name).read_status()
             reason = f"failed: {status['reason']}" if status.get("state") == "failed" else "not trained"
             if panel.attack and status.get("state") == "done":
                 reason = "not evaluated"

@@ -25,6 +25,7 @@ from lmsweep.figures.select import select
 from lmsweep.figures.spec import FigureSpec, Panel, parse_figure
 from lmsweep.figures.table import write_csv
 from lmsweep.provenance import provenance
+from lmsweep.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,17 @@ def spec_of(sweep: Sweep) -> FigureSpec:
 
 def attacked(sweep: Sweep, spec: FigureSpec) -> tuple[pd.DataFrame, list[Request]]:
     """The runs that selection chooses for the attack panels, and the evaluations they need."""
-    rows = collect.run_rows(sweep.plan.runs, sweep.plan.store, collect.axes_of(spec))
+    rows = collect.run_rows(sweep.runs, Store(sweep.outputs), collect.axes_of(spec))
     return _attacked(spec, rows, attack_configs_of(sweep, spec))
 
 
 def make_figure(sweep: Sweep) -> Made:
     """Write the PNG, PDF, CSV and JSON of a figure below outputs/figures/<scale>/."""
-    spec, plan = spec_of(sweep), sweep.plan
-    rows = collect.run_rows(plan.runs, plan.store, collect.axes_of(spec))
+    spec, store = spec_of(sweep), Store(sweep.outputs)
+    rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec))
     configs = attack_configs_of(sweep, spec)
     chosen_to_attack, asked = _attacked(spec, rows, configs)
-    found, evaluation_ids = curves(asked, plan.runs)
+    found, evaluation_ids = curves(asked, sweep.runs)
     chosen = select(spec.selection, _points(sweep, spec, rows, found), spec.attack_panels)
     tested = chosen[chosen["split"] == "test"] if "split" in chosen else chosen
     table = _table(spec, chosen)
@@ -105,7 +106,7 @@ def _draw(
 
 def data_of(sweep: Sweep) -> str:
     """`mnist`, or `5% of mnist` when all runs train on the same part of it."""
-    runs = sweep.plan.runs.values()
+    runs = sweep.runs.values()
     names = ", ".join(dict.fromkeys(config.data.name for config in runs))
     fractions = {config.data.fraction for config in runs}
     (fraction,) = fractions if len(fractions) == 1 else (1.0,)
@@ -114,7 +115,7 @@ def data_of(sweep: Sweep) -> str:
 
 def attack_configs_of(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
     """The evaluations behind the attack panels, without runs."""
-    configs = attack_configs(spec, str(sweep.plan.outputs), sweep.grid["evaluation"])
+    configs = attack_configs(spec, str(sweep.outputs), sweep.grid["evaluation"])
     return {name: config.model_copy(update={"tracking": sweep.tracking}) for name, config in configs.items()}
 
 
@@ -131,7 +132,7 @@ def _points(sweep: Sweep, spec: FigureSpec, rows: pd.DataFrame, found: dict[str,
     parts = [pd.DataFrame(columns=collect.COLUMNS)]
     for panel in spec.panels:
         if panel.x.key == "step":
-            parts.append(collect.distance_points(panel, rows, sweep.plan.store))
+            parts.append(collect.distance_points(panel, rows, Store(sweep.outputs)))
         else:
             parts.append(_panel_points(panel, rows, found.get(panel.attack or "", {})))
     return collect.together(parts)

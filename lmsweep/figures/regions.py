@@ -11,6 +11,7 @@ from lmsweep.evaluation.checkpoints import load_run
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.figures.draw_regions import Regions
 from lmsweep.figures.spec import FigureSpec
+from lmsweep.store.store import Store
 
 RESOLUTION = 200
 AROUND = 0.08  # of the data's width, on every side
@@ -24,7 +25,7 @@ def regions(sweep: Sweep, spec: FigureSpec, points: pd.DataFrame) -> list[Region
     for method in spec.methods:
         if method in first.index:
             name = str(first[method])
-            run = StoredRun(sweep.plan.store.run(name), sweep.plan.runs[name])
+            run = StoredRun(Store(sweep.outputs).run(name), sweep.runs[name])
             found.append(_regions(method, run, root))
     return found
 

@@ -18,7 +18,7 @@ STYLES = {"holds": "green", "fails": "red", "not resolved": "yellow", "not run":
 def draw_figure(sweep: Sweep, *, tell: bool = True) -> None:
     """Make a figure from the store and mirror it; with `tell`, print its claims and where it is."""
     made = make_figure(sweep)
-    mirror_figure(sweep.tracking, sweep.plan.outputs, made.record, made.picture)
+    mirror_figure(sweep.tracking, sweep.outputs, made.record, made.picture)
     if tell:
         print_claims(made.record)
         print(made.picture, flush=True)

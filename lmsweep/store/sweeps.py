@@ -2,25 +2,24 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from lmsweep.errors import UserError
 from lmsweep.files import write_atomically
 from lmsweep.provenance import provenance
-from lmsweep.sweep.plan import Plan
 
 UNNAMED = "unnamed"  # sweeps over the command line alone
 
 
-def record_sweep(plan: Plan, sweep: str | None, scale: str | None) -> Path:
+def record_sweep(outputs: Path, runs: Iterable[str], sweep: str | None, scale: str | None) -> Path:
     """Write down which runs were asked for together; asking again for the same ones changes nothing."""
-    ids = sorted(plan.runs)
+    ids = sorted(runs)
     digest = hashlib.sha256(" ".join(ids).encode()).hexdigest()[:8]
     sweep, scale = (sweep, scale) if sweep else (UNNAMED, None)
     name = f"{sweep}-{scale}" if scale else sweep
-    path = plan.outputs / "sweeps" / f"{name}-{digest}.json"
+    path = outputs / "sweeps" / f"{name}-{digest}.json"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         content = {"sweep": sweep, "scale": scale, "commit": provenance()["commit"], "runs": ids}

@@ -10,13 +10,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from lmsweep.config.identity import run_id
+from lmsweep.config.request import Request
 from lmsweep.config.run import RunConfig
-from lmsweep.store.state import Request
 from lmsweep.store.store import Store
 from lmsweep.sweep.cost import cost_key
 from lmsweep.sweep.devices import Slot
-from lmsweep.sweep.plan import Plan, without_seed
+from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.progress import duration
 from lmsweep.sweep.tasks import call_each
 
@@ -67,7 +66,7 @@ def describe(plan: Plan, request: Request, slots: Sequence[Slot] = ({},)) -> str
         groups.setdefault(config.method_name(), []).append(name)
     for method, names in [*groups.items(), ("all", list(plan.runs))]:
         states = [standings[name] for name in names]
-        cells = {run_id(without_seed(plan.runs[name])) for name in names}
+        cells = {plan.runs[name].cell for name in names}
         times = [seconds[name] for name in names if name in seconds]
         each = duration(statistics.mean(times)) if times else "?" if "missing" in states else "-"
         counts = [str(states.count(state)) for state in ("cached", "failed", "missing")]

@@ -7,12 +7,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.config.identity import run_id
+from lmsweep.config.request import Request
 from lmsweep.config.run import RunConfig
 from lmsweep.errors import FinalError, UserError
 from lmsweep.files import unwritable
 from lmsweep.store.lease import ClaimLostError, beating
-from lmsweep.store.state import Request, standing
+from lmsweep.store.state import standing
 from lmsweep.store.store import RunFolder, Store
 from lmsweep.sweep.cost import cost_key
 from lmsweep.sweep.tasks import reason
@@ -34,7 +34,7 @@ class RunFailedError(UserError):
 def execute(config: RunConfig, request: Request | None = None) -> tuple[RunFolder, Results]:
     """Return the folder and the results of a run, training it only when they are missing."""
     store = Store(config.outputs)
-    name = run_id(config.identity_dict())
+    name = config.id
     folder = store.run(name)
     status = folder.read_status()
     state = standing(status, request or Request())
@@ -63,7 +63,7 @@ def train(config: RunConfig, prepare: "Callable[[], Job] | None" = None, *, forc
     from lmsweep.training.run import prepare_run, run
 
     store = Store(config.outputs)
-    name = run_id(config.identity_dict())
+    name = config.id
     ready = prepare or partial(prepare_run, config)
     task = task_of(config, name)
     if task and task.rank > 0:

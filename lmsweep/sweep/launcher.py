@@ -14,8 +14,8 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
 from lmsweep.config.hydra import Composer
+from lmsweep.config.request import Request, split
 from lmsweep.errors import UserError
-from lmsweep.store.state import Request
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.devices import Slot, cores_for, slots
 from lmsweep.sweep.estimate import describe
@@ -23,7 +23,7 @@ from lmsweep.sweep.local import Outcome
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.pool import call_all
 from lmsweep.sweep.run_plan import places, run_plan
-from lmsweep.sweep.task import RunTask, split
+from lmsweep.sweep.task import RunTask
 
 
 class SweepFailedError(UserError):
@@ -62,7 +62,7 @@ class LocalLauncher(Launcher):
             print(self._describe(plan, request), flush=True)
             return [_returned(overrides, None) for overrides in job_overrides]
         choices = self.config.hydra.runtime.choices
-        record_sweep(plan, choices.get("sweep"), choices.get("scale"))
+        record_sweep(plan.outputs, plan.runs, choices.get("sweep"), choices.get("scale"))
         outcome = self._train(plan, request)
         if outcome.failures:
             raise SweepFailedError(

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from lmsweep.config.request import Request
 from lmsweep.errors import UserError
 from lmsweep.files import StoreUnwritableError
 from lmsweep.store.lease import ClaimLostError, RunBusyError
-from lmsweep.store.state import Request, standing
+from lmsweep.store.state import standing
 from lmsweep.sweep.execute import Results, train
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.pool import Ended, Pool

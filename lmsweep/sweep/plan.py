@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmsweep.config.identity import run_id
+from lmsweep.config.request import Request
 from lmsweep.config.run import RunConfig
 from lmsweep.errors import ConfigError
-from lmsweep.store.state import Request, Standing, standing
+from lmsweep.store.state import Standing, standing
 from lmsweep.store.store import Store
 
 
@@ -23,7 +23,7 @@ class Plan:
     @classmethod
     def of(cls, configs: Sequence[RunConfig]) -> "Plan":
         """Plan for these configurations; equal ones, and ones that differ in unused keys, are one run."""
-        jobs = [run_id(config.identity_dict()) for config in configs]
+        jobs = [config.id for config in configs]
         if len({config.outputs for config in configs}) > 1:
             raise ConfigError("outputs cannot be swept: all runs of a sweep are kept in one store.")
         return cls(jobs, dict(zip(jobs, configs, strict=True)))
@@ -41,7 +41,7 @@ class Plan:
     @property
     def cells(self) -> int:
         """How many runs there are when seeds do not count."""
-        return len({run_id(without_seed(config)) for config in self.runs.values()})
+        return len({config.cell for config in self.runs.values()})
 
     def about(self) -> dict[str, dict[str, Any]]:
         """What a list shows of each run."""
@@ -54,8 +54,3 @@ class Plan:
     def counts(self, request: Request) -> Counter[Standing]:
         """How many runs are cached, failed and missing."""
         return Counter(self.standings(request).values())
-
-
-def without_seed(config: RunConfig) -> dict[str, Any]:
-    """The identity of a run's cell: all but the seed."""
-    return {key: value for key, value in config.identity_dict().items() if key != "seed"}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from lmsweep.store.state import Request
+from lmsweep.config.request import Request
 from lmsweep.sweep.devices import Slot, cores_for, slots, visible_gpus
 from lmsweep.sweep.local import LocalSweep, Outcome
 from lmsweep.sweep.plan import Plan

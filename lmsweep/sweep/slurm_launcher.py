@@ -7,8 +7,8 @@ from typing import Any
 
 from hydra.core.utils import JobReturn
 
+from lmsweep.config.request import Request
 from lmsweep.errors import ConfigError
-from lmsweep.store.state import Request
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.local import Outcome

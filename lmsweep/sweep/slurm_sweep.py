@@ -9,9 +9,9 @@ from contextlib import redirect_stderr
 from submitit import SlurmExecutor
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
+from lmsweep.config.request import Request
 from lmsweep.errors import UserError
 from lmsweep.files import locked
-from lmsweep.store.state import Request
 from lmsweep.sweep.local import Outcome
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.progress import Progress

@@ -15,9 +15,9 @@ from submitit.core.job_environment import JobEnvironment
 from submitit.core.utils import DelayedSubmission, UncompletedJobError
 
 from lmsweep.commands.common import stop_on_sigterm
+from lmsweep.config.request import Request
 from lmsweep.config.run import RunConfig
 from lmsweep.store.lease import SLURM_JOB
-from lmsweep.store.state import Request
 from lmsweep.sweep.devices import Slot
 from lmsweep.sweep.execute import RunFailedError, train
 from lmsweep.sweep.plan import Plan

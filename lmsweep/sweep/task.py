@@ -4,18 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import ValidationError
 
-from lmsweep.config.explain import invalid_value
-from lmsweep.config.run import RunConfig, parse
-from lmsweep.errors import ConfigError
+from lmsweep.config.request import split
 from lmsweep.store.lease import when_free
-from lmsweep.store.state import Request
 from lmsweep.sweep.execute import execute
 from lmsweep.training.task_ranks import task_of
-
-# Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.
-OF_THE_SWEEP = ("figure", "grid")
 
 
 class RunTask:
@@ -61,14 +54,3 @@ def run_one(plain: Mapping[str, Any], *, wait: bool = False) -> float | None:
         flush=True,
     )
     return float(metrics["val_accuracy"])
-
-
-def split(plain: Mapping[str, Any]) -> tuple[RunConfig, Request]:
-    """Part a composed configuration into the run and what the call wants done about it."""
-    keys = Request.model_fields.keys()
-    try:
-        request = Request.model_validate({key: plain[key] for key in keys if key in plain})
-    except ValidationError as error:
-        raise ConfigError(invalid_value(Request, error.errors()[0])) from None
-    of_the_run = {key: value for key, value in plain.items() if key not in (*keys, *OF_THE_SWEEP)}
-    return parse(of_the_run), request

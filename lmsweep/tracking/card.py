@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmsweep.config.identity import run_id
 from lmsweep.config.run import RunConfig, TrackingConfig
 from lmsweep.provenance import version_name
-from lmsweep.sweep.plan import without_seed
 
 TRAIN = "train"
 ATTACK = "attack"  # the job type of evaluations under an attack, and what their metrics are called
@@ -99,7 +97,7 @@ def label(config: RunConfig) -> str:
 
 def group_of(config: RunConfig) -> str:
     """A run's cell, which all its seeds share: in words, and by the hash of all that is not the seed."""
-    digest = run_id(without_seed(config))
+    digest = config.cell
     return f"{label(config)[: LONGEST_GROUP - len(digest) - 1]} {digest}"
 
 

@@ -58,7 +58,7 @@ def figure_groups(sweep: Sweep, spec: FigureSpec, attacks: Mapping[str, Evaluati
 
 def varying(sweep: Sweep) -> list[str]:
     """The keys that this sweep varies: axes and hyperparameters, but not the method or the seed."""
-    keys = {key for text in settings(sweep.plan.runs, ()).values() for key in json.loads(text)}
+    keys = {key for text in settings(sweep.runs, ()).values() for key in json.loads(text)}
     return sorted(keys)
 
 
@@ -68,7 +68,7 @@ def _axes(panel: Panel, sweep: Sweep, attacks: Mapping[str, EvaluationConfig]) -
     if panel.x.attack is not None:
         values = set(attacks[panel.x.attack].attack.strengths)
     elif panel.x.key != "step":
-        shown = [run for run in sweep.plan.runs.values() if run.method_name() in panel.methods]
+        shown = [run for run in sweep.runs.values() if run.method_name() in panel.methods]
         places = on_axis(dotted(run.identity_dict()).get(str(panel.x.key), math.nan) for run in shown)
         values = {x for xs in places for x in xs}
     low, high = (
@@ -133,7 +133,7 @@ def _distance_curve(panel: Panel, split: str) -> Any:
 
 
 def _gamma(sweep: Sweep) -> Group | None:
-    if not any(config.method.margin for config in sweep.plan.runs.values()):
+    if not any(config.method.margin for config in sweep.runs.values()):
         return None
     x = wr.Config("margin.gamma")
     panels = [
@@ -162,8 +162,8 @@ def _hyperparameters(sweep: Sweep) -> Group:
 
 
 def _training(sweep: Sweep) -> Group:
-    margin = any(config.method.margin for config in sweep.plan.runs.values())
-    telemetry = any(config.telemetry.every for config in sweep.plan.runs.values())
+    margin = any(config.method.margin for config in sweep.runs.values())
+    telemetry = any(config.telemetry.every for config in sweep.runs.values())
     wanted = {
         "Training loss": "train_loss",
         "Validation accuracy": "val_accuracy",

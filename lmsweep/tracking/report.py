@@ -77,15 +77,15 @@ def opening(sweep: Sweep, spec: FigureSpec) -> str:
 
 def experiment(sweep: Sweep, spec: FigureSpec) -> str:
     """What was trained, in sentences."""
-    configs = list(sweep.plan.runs.values())
+    configs = list(sweep.runs.values())
     data = _listed(dict.fromkeys(config.data.name for config in configs))
     models = _listed(dict.fromkeys(config.model.name for config in configs))
-    seeds = len({config.seed for config in configs})
+    seeds, cells = (len({getattr(config, key) for config in configs}) for key in ("seed", "cell"))
     methods = "; ".join(method_style(method).label for method in spec.methods)
     keys = varying(sweep)
     sentences = [
         f"Networks ({models}) are trained on {data} in {len(spec.methods)} ways: {methods}.",
-        f"The sweep has {len(configs)} runs in {sweep.plan.cells} cells, each with {seeds} "
+        f"The sweep has {len(configs)} runs in {cells} cells, each with {seeds} "
         f"{'seed' if seeds == 1 else 'seeds'}"
         + (f"; beside the method and the seed it varies {_listed(keys)}." if keys else "."),
     ]

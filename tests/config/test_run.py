@@ -8,9 +8,9 @@ from omegaconf import OmegaConf
 
 from lmsweep.config.hydra import config_folder
 from lmsweep.config.identity import run_id
+from lmsweep.config.request import split
 from lmsweep.config.run import RunConfig, parse
 from lmsweep.errors import ConfigError
-from lmsweep.sweep.task import split
 
 CONF = Path(config_folder())
 RUN_GROUPS = ("data", "model", "method", "optimizer", "trainer", "tracking")

@@ -37,13 +37,13 @@ SMALL = ("fig1_toy", "fig5_cifar_ifgsm", "fig6_imagenet_attacks", "fig10_mnist_g
 )
 def test_the_grid_has_every_method_and_axis_that_the_figure_shows(name, scale):
     sweep = read_sweep(name, scale)
-    assert f" {scale}: {len(sweep.plan.runs)} runs" in (sweep_folder() / f"{name}.yaml").read_text()
+    assert f" {scale}: {len(sweep.runs)} runs" in (sweep_folder() / f"{name}.yaml").read_text()
     spec = spec_of(sweep)
-    methods = {config.method_name() for config in sweep.plan.runs.values()}
+    methods = {config.method_name() for config in sweep.runs.values()}
     assert methods == set(spec.methods)
-    seeds = {config.seed for config in sweep.plan.runs.values()}
+    seeds = {config.seed for config in sweep.runs.values()}
     assert len(seeds) >= 2  # an interval, and another seed to attack from
-    hyperparameters = settings(sweep.plan.runs, axes_of(spec))
+    hyperparameters = settings(sweep.runs, axes_of(spec))
     places = {
         (
             hyperparameters[n],
@@ -51,20 +51,18 @@ def test_the_grid_has_every_method_and_axis_that_the_figure_shows(name, scale):
             c.seed,
             *(dotted(c.identity_dict()).get(axis) for axis in axes_of(spec)),
         )
-        for n, c in sweep.plan.runs.items()
+        for n, c in sweep.runs.items()
     }
-    assert len(places) == len(sweep.plan.runs), "two runs of a figure differ in nothing that it knows"
+    assert len(places) == len(sweep.runs), "two runs of a figure differ in nothing that it knows"
     for axis in axes_of(spec):
-        values = {dotted(config.identity_dict()).get(axis) for config in sweep.plan.runs.values()}
+        values = {dotted(config.identity_dict()).get(axis) for config in sweep.runs.values()}
         assert len(values) >= 4 or spec.kind == "regions"
 
 
 def test_figures_share_runs():
-    small, large = (
-        set(read_sweep(n, "smoke").plan.runs) for n in ("fig2_mnist_noise", "fig7_mnist_noise_all")
-    )
+    small, large = (set(read_sweep(n, "smoke").runs) for n in ("fig2_mnist_noise", "fig7_mnist_noise_all"))
     assert small < large
-    attacked = set(read_sweep("fig3_mnist_ifgsm", "smoke").plan.runs)
+    attacked = set(read_sweep("fig3_mnist_ifgsm", "smoke").runs)
     assert attacked < large
 
 
@@ -84,9 +82,9 @@ def test_overrides_change_the_runs():
         read_sweep("fig10_mnist_gaussian", "smoke"),
         read_sweep("fig10_mnist_gaussian", "smoke", ["trainer.max_steps=3", "seed=7"]),
     )
-    assert {config.trainer.max_steps for config in short.plan.runs.values()} == {3}
-    assert {config.seed for config in short.plan.runs.values()} == {7}
-    assert not set(plain.plan.runs) & set(short.plan.runs)
+    assert {config.trainer.max_steps for config in short.runs.values()} == {3}
+    assert {config.seed for config in short.runs.values()} == {7}
+    assert not set(plain.runs) & set(short.runs)
 
 
 def test_the_head_of_every_sweep_says_how_to_run_it_and_how_long_it_takes():

@@ -8,8 +8,8 @@ from omegaconf import OmegaConf
 
 from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, parse_as
 from lmsweep.config.hydra import config_folder
+from lmsweep.config.request import split
 from lmsweep.sweep.execute import execute
-from lmsweep.sweep.task import split
 from tests.evaluation import tiny
 
 TRAINING = ("trainer.max_steps=120", "trainer.val_every=60", "optimizer.lr=0.05", "model.width=8")

@@ -10,7 +10,7 @@ import yaml
 from lmsweep.config.run import parse
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.figures.make import data_of, make_figure
-from lmsweep.sweep.plan import Plan
+from lmsweep.store.store import Store
 from tests.figures import golden
 
 HERE = Path(golden.__file__).parent
@@ -25,7 +25,7 @@ def sweep(tmp_path) -> Sweep:
         for path in sorted((tmp_path / "outputs").glob("runs/*/config.yaml"))
     ]
     figure = yaml.safe_load((HERE / "figure.yaml").read_text())
-    return Sweep("golden", "smoke", Plan.of(configs), figure, dict(GRID))
+    return Sweep("golden", "smoke", {config.id: config for config in configs}, figure, dict(GRID))
 
 
 def test_the_golden_store_gives_the_golden_numbers(sweep):
@@ -63,7 +63,7 @@ def test_values_are_not_compared_where_the_data_is_not_the_papers(sweep):
 
 
 def test_a_figure_of_an_empty_store_says_what_is_missing(sweep):
-    shutil.rmtree(sweep.plan.store.root)
+    shutil.rmtree(Store(sweep.outputs).root)
     record = make_figure(sweep).record
     assert {cell["reason"] for cell in record["missing"]} == {"not trained"}
     assert len(record["missing"]) == 5

@@ -64,8 +64,8 @@ def test_filters_and_json(store, tmp_path, capsys):
         "b-failed"
     ]
     plan = Plan.of([config(f"seed={seed}", f"outputs={tmp_path}") for seed in (0, 1)])
-    record_sweep(plan, "fig2_mnist_noise", "smoke")
-    record_sweep(plan, "fig2_mnist_noise", "smoke")
+    record_sweep(tmp_path, plan.runs, "fig2_mnist_noise", "smoke")
+    record_sweep(tmp_path, plan.runs, "fig2_mnist_noise", "smoke")
     assert runs_of(tmp_path, "fig2_mnist_noise") == set(plan.runs)
     store.submit(plan.jobs[0], {}, ABOUT)
     rows = overview(tmp_path)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from lmsweep.store.state import Request, standing
+from lmsweep.config.request import Request
+from lmsweep.store.state import standing
 
 DONE, FAILED, DIVERGED = {"state": "done"}, {"state": "failed"}, {"state": "failed", "final": True}
 UNFINISHED = ({}, {"state": "pending"}, {"state": "running"})

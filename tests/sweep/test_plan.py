@@ -2,8 +2,8 @@
 
 import pytest
 
+from lmsweep.config.request import Request
 from lmsweep.errors import ConfigError
-from lmsweep.store.state import Request
 from lmsweep.sweep.plan import Plan
 from tests.config.test_run import config
 

@@ -8,7 +8,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.execute import execute
-from lmsweep.sweep.plan import Plan
 from lmsweep.tracking.card import LONGEST_GROUP, group_of, run_card
 from lmsweep.tracking.mirror import unmirrored
 from tests.config.test_run import config
@@ -53,7 +52,7 @@ def test_asking_for_a_tracker_mirrors_what_the_store_has(stored):
     assert len(files_of(outputs, folder.id)) == 1
     # Another sweep asks for the run: its dashboard looks for a tag that the file does not have.
     tracked = config(*SHORT, "tracking=wandb", f"outputs={outputs}")
-    record_sweep(Plan.of([tracked]), "fig2_mnist_noise", "smoke")
+    record_sweep(outputs, [tracked.id], "fig2_mnist_noise", "smoke")
     assert unmirrored({folder.id: tracked}) == [folder.id]
     again("tracking=wandb")
     newest = read_back(files_of(outputs, folder.id)[-1])

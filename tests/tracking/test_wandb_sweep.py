@@ -35,7 +35,7 @@ def test_an_agent_is_given_the_jobs_of_the_sweep(name, capsys, tmp_path):
     assert {words - tracking for words in theirs} == ours
     assert len(theirs) == len(ours)
     assert config["command"][:5] == ["${env}", "python", "-m", "lmsweep", "wandb-agent"]
-    assert runs_of(tmp_path, name) == set(sweep.plan.runs)  # so that runs know their sweep
+    assert runs_of(tmp_path, name) == set(sweep.runs)  # so that runs know their sweep
 
 
 def test_axes_that_make_no_product_are_written_out():

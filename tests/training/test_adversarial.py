@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lmsweep.attacks import IFGSM, attack_curve, fgsm, pgd
 from lmsweep.config.hydra import config_folder
+from lmsweep.config.request import split
 from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, Split
 from lmsweep.margin import MarginLoss
 from lmsweep.share import Share
-from lmsweep.sweep.task import split
 from lmsweep.training.adversarial import AdversarialTraining, adversarial_batch, truncated_normal
 from lmsweep.training.run import prepare_run, run
 
