@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lmsweep.commands.common import stop_on_sigterm
+from lmsweep.commands.figure import draw
 from lmsweep.commands.run import reported
 from lmsweep.config.evaluation import AuditConfig, EvaluationConfig
 from lmsweep.config.request import Request
@@ -21,7 +22,6 @@ from lmsweep.evaluation.runs import find_run
 from lmsweep.figures.audits import audits_of, is_audited
 from lmsweep.figures.evaluations import missing_requests
 from lmsweep.figures.make import attacked, spec_of
-from lmsweep.figures.summary import draw_figure
 from lmsweep.store.lease import when_free
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import record_sweep
@@ -79,7 +79,7 @@ def reproduce_sweeps(sweeps: Sequence[Sweep], *, jobs: int | None = None, tell: 
     failures: dict[str, str] = {}
     for sweep in sweeps:
         failures |= _evaluate(sweep, jobs)
-        draw_figure(sweep, tell=tell)
+        draw(sweep, tell=tell)
     print(f"Done in {duration(time.monotonic() - began)}.", flush=True)
     for what, why in failures.items():
         print(f"{what} failed: {why}", file=sys.stderr, flush=True)

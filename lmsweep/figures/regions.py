@@ -9,7 +9,7 @@ import torch
 from lmsweep.config.sweeps import Sweep
 from lmsweep.evaluation.checkpoints import load_run
 from lmsweep.evaluation.runs import StoredRun
-from lmsweep.figures.draw_regions import Regions
+from lmsweep.figures.drawing.regions import Regions
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.store import Store
 

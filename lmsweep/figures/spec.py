@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from lmsweep.config.explain import invalid_value
 from lmsweep.config.fields import Name, Node
 from lmsweep.errors import ConfigError
-from lmsweep.figures.claim_spec import CLAIM_KINDS, AnyClaim
+from lmsweep.figures.claims.kinds import KINDS, AnyClaim
 
 METHOD = r"^(xent|hinge|margin_l(inf|\d+(\.\d+)?)_[^\s]+?)(\+(fgsm|pgd))?$"
 Unit = Annotated[Literal["none", "percent"], Field(description="none or percent")]
@@ -65,7 +65,6 @@ class AttackSpec(Node):
     overrides: Annotated[list[str], Field(description="a list of overrides of conf/evaluation.yaml")]
 
 
-TaggedClaim = Annotated[AnyClaim, Field(discriminator="kind")]
 Point = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
@@ -95,7 +94,7 @@ class FigureSpec(Node):
     )
     audit: Annotated[bool, Field(description="true or false")] = False  # of the attacked methods
     references: Annotated[list[Reference], Parts] = Field(default_factory=list)
-    claims: Annotated[list[TaggedClaim], Parts] = Field(default_factory=list)
+    claims: Annotated[list[AnyClaim], Parts] = Field(default_factory=list)
 
     def panel(self, name: str) -> Panel:
         """The panel with this name."""
@@ -130,11 +129,11 @@ def _explain(config: Mapping[str, Any], error: dict[str, Any], file: str | Path)
     if len(loc) >= 2 and loc[0] in ("panels", "references", "claims") and isinstance(loc[1], int):
         part, item, loc = f"figure.{loc[0]}[{loc[1]}]", config[loc[0]][loc[1]], loc[2:]
         if error["type"].startswith("union_tag"):
-            kinds = ", ".join(CLAIM_KINDS)
+            kinds = ", ".join(KINDS)
             kind = item.get("kind") if isinstance(item, Mapping) else item
             return f"{part}.kind={kind} is not allowed: it must be one of {kinds}; change it {where}."
         if error["loc"][0] == "claims":
-            schema, loc = CLAIM_KINDS[loc[0]], loc[1:]  # type: ignore[assignment]
+            schema, loc = KINDS[loc[0]], loc[1:]  # type: ignore[assignment]
         else:
             schema = {"panels": Panel, "references": Reference}[error["loc"][0]]  # type: ignore[assignment]
         if not loc:  # the item is no group at all

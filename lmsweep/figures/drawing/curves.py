@@ -13,9 +13,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lmsweep.errors import ConfigError
-from lmsweep.figures.layout import Sheet, seeds_phrase
+from lmsweep.figures.drawing.layout import Sheet, seeds_phrase, with_grid
+from lmsweep.figures.drawing.style import (
+    BAND,
+    LINE_WIDTH,
+    PANEL_INCHES,
+    RC,
+    REFERENCE_COLORS,
+    in_math,
+    method_style,
+)
 from lmsweep.figures.spec import FigureSpec, Panel, Reference
-from lmsweep.figures.style import BAND, LINE_WIDTH, PANEL_INCHES, RC, REFERENCE_COLORS, in_math, method_style
 from lmsweep.figures.words import place
 
 _HEIGHT = 2.55
@@ -43,9 +51,7 @@ def draw_curves(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Miss
         handles = [Line2D([], [], **method_style(method).line_kwargs()) for method in spec.methods]
         handles += [Line2D([], [], **_reference_style(color)) for color in colors.values()]
     labels = [method_style(method).legend for method in spec.methods] + [in_math(name) for name in colors]
-    subtitle = seeds_phrase(scale, [int(n) for n in table["n"]])
-    if any(n > 1 for n in table["n"]):
-        subtitle += "; bands: 95% interval"
+    subtitle = seeds_phrase(scale, table["n"], bands=True)
     return sheet.finish(spec.title, subtitle, handles, labels, caption(missing, spec))
 
 
@@ -88,8 +94,7 @@ def _draw_panel(
     _x_axis(axes, panel, [*rows["x"], *(cell["x"] for cell in missing)], fx)
     axes.set_xlabel(_with_unit(panel.x.label, panel.x.unit))
     axes.set_ylabel(_with_unit(panel.y.label, panel.y.unit))
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.5)
-    axes.set_axisbelow(True)
+    with_grid(axes)
     _crosses(axes, panel, missing, fx)
 
 
