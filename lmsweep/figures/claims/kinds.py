@@ -11,11 +11,10 @@ from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 import pandas as pd
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from lmsweep.config.fields import Name, Node, NonNegative
-from lmsweep.figures.claims.fields import At, Best, Number, OtherPanel, Pairs, Paper, Side
-from lmsweep.figures.claims.values import NotRunError, Values, common_seeds
+from lmsweep.figures.claims.values import NotRunError, Side, Values, common_seeds
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.statistics import Comparison, Verdict, slopes, together
 from lmsweep.figures.words import amount, place, weakest, with_interval
@@ -26,6 +25,27 @@ if TYPE_CHECKING:
 KINDS: dict[str, type["Claim"]] = {}  # by the word that sweeps/ use
 
 
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+# Each description completes the sentence "it must be ..." in the error a user sees.
+Best = Annotated[
+    Name | Annotated[list[Name], Field(min_length=1)],
+    Field(description="a method, or a list of methods for the best of them"),
+]
+Pairs = Annotated[
+    list[Annotated[list[Best], Field(min_length=2, max_length=2)]],
+    Field(min_length=1, description="a list of [left, right], each a method or a list of them"),
+]
+At = Annotated[
+    Literal["all", "lowest", "highest"] | Annotated[list[float], Field(min_length=1)],
+    BeforeValidator(_as_list),
+    Field(description="all, lowest, highest, a number, or a list of numbers"),
+]
+Paper = Annotated[str | float, Field(description="a number, or the paper's words")]
+Number = Annotated[float, Field(description="a number")]
+OtherPanel = Annotated[Name | None, Field(description="the name of a panel")]
 Uses = Iterator[tuple[str | None, Side]]
 
 
@@ -241,12 +261,12 @@ class TrendClaim(_PairsClaim):
     def judge(self, evidence: Evidence) -> Finding:
         found = []
         missing: set[float] = set()
-        for pair in self.pairs:
-            xs, absent = evidence.values.places(self.at, list(zip(self.panels, pair, strict=True)))
+        for left, right in self.pairs:
+            xs, absent = evidence.values.places(self.at, [(self.panel, left), (self.panel, right)])
             missing |= absent
             if len(xs) < 2:
                 raise NotRunError("A trend needs two or more x that both methods have.")
-            leads = [evidence.values.difference(self.panels, *pair, x) for x in xs]
+            leads = [evidence.values.difference(self.panels, left, right, x) for x in xs]
             what, frame = leads[0][0], pd.concat([y for _, y in leads], axis=1).dropna()
             if frame.empty:
                 raise NotRunError(f"{what}: no seed has every x.")

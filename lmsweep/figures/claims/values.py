@@ -5,9 +5,10 @@ from typing import Any
 
 import pandas as pd
 
-from lmsweep.figures.claims.fields import Side
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.statistics import x_key
+
+Side = str | list[str]  # a method, or several methods of which the best counts
 
 
 class NotRunError(Exception):
