@@ -10,6 +10,7 @@ from rich.text import Text
 
 from lmsweep.commands.run import reported
 from lmsweep.config.sweeps import Sweep, read_sweep
+from lmsweep.evaluation.audit import judged
 from lmsweep.figures.claims.verdicts import HEAD, claim_rows
 from lmsweep.figures.make import make_figure
 from lmsweep.figures.record import Record
@@ -35,7 +36,7 @@ def _draw_all(words: Sequence[str], scale: str) -> None:
 
 def draw(sweep: Sweep, *, tell: bool = True) -> None:
     """Make a figure from the store and mirror it; with `tell`, print its claims and where it is."""
-    made = make_figure(sweep)
+    made = make_figure(sweep, judged)
     mirror_figure(sweep.tracking, sweep.outputs, made.record, made.picture)
     if tell:
         print_claims(made.record)

@@ -92,7 +92,7 @@ def remove(
 def _evaluations_of(outputs: Path, runs: set[str]) -> Iterator[str]:
     for folder in Store(outputs, "evaluations").folders():
         config = _read_yaml(folder.config)
-        if runs & {config.get("target"), config.get("source")}:
+        if runs & {*config.get("targets", ()), config.get("source")}:
             yield folder.id
 
 
