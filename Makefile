@@ -38,10 +38,11 @@ $(STAMP): requirements.lock pyproject.toml
 test: setup ## run the tests (two worker processes)
 	$(PY) -m pytest --numprocesses 2 --dist worksteal
 
-lint: setup ## ruff and mypy
+lint: setup ## ruff, mypy, and who may import whom
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 
 format: setup ## let ruff format and fix what it can
 	$(VENV)/bin/ruff format .

@@ -12,13 +12,13 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from lmsweep.commands.jobs import mirror_late, run_training, training_job
+from lmsweep.commands.store import results_table
 from lmsweep.config.dotted import dotted
 from lmsweep.config.explain import explained
 from lmsweep.config.hydra import config_folder
 from lmsweep.config.request import split
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import read_sweep
-from lmsweep.store.housekeeping import results_table
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.plan import Plan
