@@ -28,7 +28,7 @@ def duration(seconds: float) -> str:
 def label(about: Mapping[str, Any]) -> str:
     """A run in a few words."""
     words = [str(about.get("method", "?")), str(about.get("data", ""))]
-    for key, plain in (("label_noise", 0.0), ("fraction", 1.0), ("gamma", None)):
+    for key, plain in (("label_noise", 0.0), ("fraction", 1.0), ("gamma", None), ("kind", None)):
         value = about.get(key, plain)
         if value != plain:
             words.append(f"{key}={value:g}" if isinstance(value, float | int) else f"{key}={value}")

@@ -7,9 +7,9 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lmsweep.commands.jobs import run_training
+from lmsweep.commands.mirror import unmirrored
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.tracking.card import LONGEST_GROUP, group_of, run_card
-from lmsweep.tracking.mirror import unmirrored
 from tests.config.test_run import config
 from tests.tracking.reading import files_of, read_back, rows
 
