@@ -20,7 +20,7 @@ Unit = Annotated[Literal["none", "percent"], Field(description="none or percent"
 Method = Annotated[
     str, Field(pattern=METHOD, description="a method as runs name it: xent, margin_l2_all, xent+pgd, ...")
 ]
-# A list with items of a schema of its own: an error in one of them is told by that schema.
+# A list whose items have a schema of their own, which explains what is wrong with an item.
 Parts = Field(description="a list of groups of keys")
 
 
@@ -102,7 +102,7 @@ class FigureSpec(Node):
 
     @property
     def attack_panels(self) -> tuple[str, ...]:
-        """Panels over the strength of an attack: all their points come from the same runs."""
+        """Panels over the strength of an attack: all strengths meet the same runs."""
         return tuple(panel.name for panel in self.panels if panel.x.attack)
 
     @property
@@ -154,7 +154,7 @@ def _explain(config: Mapping[str, Any], error: dict[str, Any], file: str | Path)
 
 
 def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
-    """What only shows when several keys are seen together."""
+    """One sentence for each contradiction between keys that are valid by themselves."""
     if spec.name != stem:
         yield f"figure.name={spec.name} is not allowed: it must be the file's name, {stem}"
     if not spec.panels and spec.kind == "curves":

@@ -59,7 +59,7 @@ class Comparison:
         return "holds" if low <= self.mean <= high else "not resolved"
 
 
-def together(verdicts: set[Verdict]) -> Verdict:
+def verdict_of_all(verdicts: set[Verdict]) -> Verdict:
     """The verdict on a claim of several parts: all must hold, and one that fails decides."""
     return "fails" if "fails" in verdicts else "holds" if verdicts == {"holds"} else "not resolved"
 

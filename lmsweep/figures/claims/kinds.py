@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from lmsweep.config.fields import Name, Node, NonNegative
 from lmsweep.figures.claims.values import NotRunError, Side, Values, common_seeds
 from lmsweep.figures.drawing.style import method_style
-from lmsweep.figures.statistics import Comparison, Verdict, slopes, together
+from lmsweep.figures.statistics import Comparison, Verdict, slopes, verdict_of_all
 from lmsweep.figures.words import amount, place, weakest, with_interval
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class ValueClaim(Claim):
             found.append(Comparison.of(method_style(method).label, y, name, x))
         low, high = self.paper - self.tolerance, self.paper + self.tolerance
         said = [f"{c.what} {with_interval(c, y_unit)}{place(c.x, x_unit)}" for c in found]
-        verdict = together({c.verdict_within(low, high) for c in found})
+        verdict = verdict_of_all({c.verdict_within(low, high) for c in found})
         return Finding(verdict, "; ".join(said), min(c.n for c in found))
 
 
@@ -153,7 +153,7 @@ class _Comparing(Claim):
     ) -> Finding:
         """The finding of all comparisons together; `missing` are x of the grid that could not be compared."""
         x_unit, y_unit = evidence.units(self.panel)
-        verdict = together({comparison.verdict(by) for comparison in found})
+        verdict = verdict_of_all({comparison.verdict(by) for comparison in found})
         ours = weakest(found, by, x_unit, y_unit, per)
         if missing:
             ours += "; missing" + ",".join(place(x, x_unit) for x in sorted(missing))

@@ -1,4 +1,4 @@
-"""Paper around the axes, in inches: title above, legend and caption below, none of them over data."""
+"""What stands around the axes, measured in inches: title above, legend and caption below, never over data."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -71,7 +71,7 @@ class Sheet:
         return self.figure
 
     def _legend(self, handles: Sequence[Artist], labels: Sequence[str], width: float) -> Legend:
-        """As few rows as fit the width."""
+        """The legend with as few rows as the width allows."""
         for columns in range(len(labels), 0, -1):
             legend = self.figure.legend(
                 handles, labels, ncols=columns, frameon=False, borderaxespad=0, handlelength=2.6
