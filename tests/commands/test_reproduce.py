@@ -94,7 +94,7 @@ def test_everything_cached_takes_seconds_and_gives_the_same_bytes(everything):
 
 @pytest.mark.parametrize("name", ["fig10_mnist_gaussian", "fig1_toy", "fig12_cifar_distance"])
 def test_drawing_alone_trains_nothing_and_says_what_is_missing(name, tmp_path):
-    empty = call(tmp_path, "lmsweep.figures", name)
+    empty = call(tmp_path, "figure", name)
     assert empty.returncode == 0, empty.stderr
     assert "not trained" in empty.stdout
     assert not (tmp_path / "runs").exists()
