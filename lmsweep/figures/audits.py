@@ -16,7 +16,7 @@ from lmsweep.store.store import Store
 
 def audits_of(sweep: Sweep, spec: FigureSpec, chosen: pd.DataFrame) -> Iterator[tuple[str, str, AuditConfig]]:
     """Method, run and request of every audit that the figure needs."""
-    overrides = sweep.grid["audit"]
+    overrides = sweep.grid.audit
     for method, config in audit_requests(spec, chosen, str(sweep.outputs), overrides):
         yield method, config.runs[0], config
 

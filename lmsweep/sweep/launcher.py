@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrides, run_job, setup_globals
@@ -54,15 +53,15 @@ class LocalLauncher(Launcher):
         return self._launch_others(job_overrides, initial_job_idx)
 
     def _launch_runs(self, job_overrides: Sequence[Sequence[str]]) -> list[JobReturn]:
-        loader = cast(ConfigLoaderImpl, self.context.config_loader)
-        composer = Composer(loader, self.config, without=("figure",))
+        composer = Composer(self.context.config_loader, self.config, without=("figure",))
         asked = [split(composer.compose(overrides)) for overrides in job_overrides]
         plan, request = Plan.of([config for config, _ in asked]), asked[0][1]
         if request.dry_run:
             print(self._describe(plan, request), flush=True)
             return [_returned(overrides, None) for overrides in job_overrides]
         choices = self.config.hydra.runtime.choices
-        record_sweep(plan.outputs, plan.runs, choices.get("sweep"), choices.get("scale"))
+        scale = (choices.get("scale") or "").rpartition("/")[2]  # laptop of mnist/laptop
+        record_sweep(plan.outputs, plan.runs, choices.get("sweep"), scale or None)
         outcome = self._train(plan, request)
         if outcome.failures:
             raise SweepFailedError(

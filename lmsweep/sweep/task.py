@@ -25,10 +25,12 @@ class RunTask:
         from hydra.core.hydra_config import HydraConfig
         from hydra.types import RunMode
 
-        plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        def plain() -> dict[str, Any]:
+            return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+
         if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return run_one(plain, wait=True)
-        self.guard(lambda: run_one(plain))
+            return run_one(plain(), wait=True)
+        self.guard(lambda: run_one(plain()))
         return None
 
 
