@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from hydra.errors import MissingConfigException, OverrideParseException
 from pydantic import BaseModel
@@ -52,9 +52,11 @@ def hydra_error(schema: Schema, error: BaseException) -> str:
     if isinstance(error, OverrideParseException):
         reason = str(error.message).splitlines()[0]
         return f"The argument {error.override!r} cannot be read ({reason}); write key=value."
-    resolving = re.search(r"ConfigError raised while resolving interpolation: (.*)", str(error))
+    resolving = re.search(
+        r"ConfigError raised while resolving interpolation: (.*)\s+full_key: (\S+)", str(error)
+    )
     if resolving:
-        return resolving.group(1)
+        return "{}; say {}=VALUE.".format(*resolving.groups())
     text = " ".join(str(part) for part in (error, error.__cause__) if part)
     unknown = re.search(r"is not in struct\s+full_key: (\S+)", text)
     if unknown:
@@ -77,8 +79,8 @@ def _walk(schema: Schema, path: list[str]) -> list[FieldInfo]:
 
 
 def _nested(field: FieldInfo) -> Schema | None:
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    kinds = get_args(field.annotation) or (field.annotation,)  # a group that may be left out is a union
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
 def _below(under: str, key: str) -> str:

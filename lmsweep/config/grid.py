@@ -9,7 +9,7 @@ from hydra.core.override_parser.types import Override
 from pydantic import Field, ValidationError
 
 from lmsweep.config.explain import invalid_value
-from lmsweep.config.fields import Count, Flag, Node, Positive
+from lmsweep.config.fields import Flag, Node
 from lmsweep.config.hydra import plain, product
 from lmsweep.errors import ConfigError
 
@@ -27,7 +27,7 @@ class Rule(Node):
     Methods have different hyperparameters and different good values of the same one. `when` maps keys to the
     value, or to the list of values, that a job must have: the value of its axis, else the one that the sweep
     is composed with; a group such as `method` has the name of its option. `axes` are as in
-    `hydra.sweeper.params` and replace axes of the same key.
+    `hydra.sweeper.params` and replace axes of the same key; null takes an axis away.
     """
 
     when: Annotated[
@@ -42,13 +42,16 @@ class Rule(Node):
         return all(key in values and _is_one_of(values[key], wanted) for key, wanted in self.when.items())
 
 
+Steps = Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null")]
+
+
 class NoiseConfig(Node):
     """`grid.noise`: how the figures over label noise differ from the others of their scale."""
 
     fraction: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
     same_data: Flag
-    weight: Positive | None = None
-    val_every: Count | None = None
+    weight: Annotated[float | None, Field(gt=0, description="a value of margin.weight")] = None
+    val_every: Steps = None
 
 
 class GridConfig(Node):
@@ -65,10 +68,13 @@ class GridConfig(Node):
         dict[str | int | float, Any] | None,
         Field(description="a mapping from norms or layers to margin.gamma"),
     ] = None
+    weights: Annotated[
+        dict[str | int | float, Any] | None, Field(description="a mapping from norms to margin.weight")
+    ] = None
     fractions: Annotated[str | None, Field(description="values of data.fraction, such as 1,0.1")] = None
     noise: NoiseConfig | None = None
-    exact_steps: Count | None = None  # trainer.max_steps of figX_exact
-    measure_every: Count | None = None  # telemetry.every of fig12_cifar_distance
+    exact_steps: Steps = None  # trainer.max_steps of figX_exact
+    measure_every: Steps = None  # telemetry.every of fig12_cifar_distance
 
 
 def parse_grid(grid: Mapping[str, Any]) -> GridConfig:
@@ -96,7 +102,7 @@ def expand(
         for rule in checked:
             if rule.applies(values):
                 found |= rule.axes
-        return {key: f"{key}={value}" for key, value in found.items()} | said
+        return {key: f"{key}={value}" for key, value in found.items() if value is not None} | said
 
     # Each step settles one key that rules look at; all rules about its axis are decided by then.
     settled: list[tuple[Job, dict[str, object]]] = [([], {})]

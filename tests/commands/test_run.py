@@ -229,7 +229,7 @@ BAD_INPUTS = {
     "data.label_noise=-0.1": ("data.label_noise=-0.1", "[0, 1)"),
     "data.fraction=0": ("data.fraction=0", "(0, 1]"),
     "margin.layers=conv9": ("margin.layers=conv9", "input, conv1, conv2, fc1, fc2, output"),
-    "method=nope": ("method=nope", "margin_l2_all"),
+    "method=nope": ("method=nope", "margin_released"),
     "seed=abc": ("seed=abc", "a whole number >= 0"),
     "margin.clip=true": ("margin.clip=true", "a number > 0, or null"),
     "margin.gama=3": ("margin.gama", "gamma"),
@@ -263,7 +263,7 @@ def test_bad_input_stops_with_one_sentence_before_any_work(argument, lmsweep_com
 def test_help_lists_groups_and_keys_without_importing_torch(lmsweep_command, tmp_path):
     done = lmsweep_command("--help", outputs=tmp_path, PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0
-    for word in ("method", "margin_l2_all", "label_noise", "gamma"):
+    for word in ("method", "margin_released", "label_noise", "gamma"):
         assert word in done.stdout
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert "hydra" in imported
