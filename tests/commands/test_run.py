@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 # Small enough to be quick, with everything in it that an interruption could spoil: dropout, momentum, decay.
 SHORT = (
@@ -245,12 +246,18 @@ BAD_INPUTS = {
     "optimizer.momentum=-1": ("optimizer.momentum=-1", "momentum"),
     "outputs=/proc/nowhere": ("outputs=/proc/nowhere", "LMSWEEP_OUTPUTS"),
     "seed=[": ("seed=[", "key=value"),
+    "scale=laptop": ("scale=laptop", "mnist/laptop"),
+    "sweep=fig2_mnist_noise scale=huge": ("scale=huge", "laptop, paper, smoke"),
+    "scale=mnist/laptop margin.norm=3": ("margin.norm=3", "margin.gamma=VALUE"),
+    "-m sweep=fig2_mnist_noise margin.norm=3": ("margin.norm=3", "margin.gamma=VALUE"),
+    "-m +hydra.sweeper.rules.odd={when:{seed:0}}": ("hydra.sweeper.rules.odd.axes is missing", "a mapping"),
+    "-m +hydra.sweeper.rules.odd={when:{sed:0},axes:{margin.gamma:2}}": ("no key sed", "lmsweep --help"),
 }
 
 
 @pytest.mark.parametrize("argument", BAD_INPUTS)
 def test_bad_input_stops_with_one_sentence_before_any_work(argument, lmsweep_command, tmp_path):
-    done = lmsweep_command(argument, outputs=tmp_path / "store")
+    done = lmsweep_command(*argument.split(), outputs=tmp_path / "store")
     assert done.returncode != 0
     assert done.stdout == ""
     sentence = done.stderr.strip()
@@ -258,6 +265,15 @@ def test_bad_input_stops_with_one_sentence_before_any_work(argument, lmsweep_com
     for part in BAD_INPUTS[argument]:
         assert part in sentence
     assert not (tmp_path / "store").exists()
+
+
+def test_what_a_single_run_of_a_sweep_would_be_is_shown(lmsweep_command, tmp_path):
+    done = lmsweep_command("sweep=fig2_mnist_noise", "scale=laptop", "--cfg", "job", outputs=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shown = yaml.safe_load(done.stdout)
+    assert [shown[key]["name"] for key in ("data", "model", "optimizer")] == ["mnist", "mnist_cnn", "rmsprop"]
+    assert (shown["model"]["width"], shown["optimizer"]["lr"]) == (0.25, 0.003)
+    assert (shown["margin"]["norm"], shown["margin"]["gamma"]) == (2, 2)
 
 
 def test_help_lists_groups_and_keys_without_importing_torch(lmsweep_command, tmp_path):
