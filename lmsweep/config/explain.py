@@ -2,12 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, get_args
 
-from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+
+from lmsweep.errors import ConfigError
 
 Schema = type[BaseModel]
 
@@ -62,6 +66,15 @@ def hydra_error(schema: Schema, error: BaseException) -> str:
     if unknown:
         return unknown_key(schema, unknown.group(1))
     return re.sub(r"\s+", " ", text).strip()
+
+
+@contextmanager
+def explained(schema: Schema) -> Iterator[None]:
+    """Turn what Hydra cannot compose inside into a ConfigError with one sentence."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(hydra_error(schema, error)) from None
 
 
 def _walk(schema: Schema, path: list[str]) -> list[FieldInfo]:

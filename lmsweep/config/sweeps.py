@@ -1,6 +1,7 @@
 """A file of sweeps/ at a scale, expanded without Hydra's command line: which runs it asks for."""
 
 import hashlib
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ class Sweep:
     overrides: tuple[str, ...] = ()
     request: Request = field(default_factory=Request)
     jobs: tuple[tuple[str, ...], ...] = ()  # the command line of every run
+    launcher: Mapping[str, Any] = field(default_factory=dict)  # hydra.launcher, as it was composed
 
     @property
     def label(self) -> str:
@@ -138,10 +140,13 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
         sweeper = _plain(master.hydra.sweeper)
         value = partial(composed_value, master)
         parser = OverridesParser.create(loader)
-        jobs = expand(sweeper["params"], sweeper["rules"], arguments, parser, value)
+        # What is for Hydra itself, such as the launcher, is no part of a job.
+        of_jobs = [word for word in arguments if not word.lstrip("+~").startswith("hydra")]
+        jobs = expand(sweeper["params"], sweeper["rules"], of_jobs, parser, value)
         composer = Composer(loader, master, without=("figure",))
         asked = [split(composer.compose(job)) for job in jobs]
-        figure, grid = _plain(master.figure), parse_grid(_plain(master.grid) if "grid" in master else {})
+        figure, launcher = _plain(master.figure), _plain(master.hydra.launcher)
+        grid = parse_grid(_plain(master.grid) if "grid" in master else {})
     # Cross-entropy knows no norm, so that one run of it stands for the jobs of all norms: the first of them.
     runs: dict[str, RunConfig] = {}
     lines: list[tuple[str, ...]] = []
@@ -149,10 +154,11 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
         if config.id not in runs:
             runs[config.id] = config
             lines.append(tuple(job))
-    # How the store is treated, where it is and where it is mirrored to, changes nothing about the figure.
-    apart = (*Request.model_fields, "tracking", "outputs")
-    changes = tuple(o for o in overrides if o.partition("=")[0].partition(".")[0] not in apart)
-    return Sweep(name, scale, runs, figure, grid, changes, asked[0][1], tuple(lines))
+    # How the store is treated, where it is, where it is mirrored to and what runs it, changes nothing about
+    # the figure.
+    apart = (*Request.model_fields, "tracking", "outputs", "hydra")
+    changes = tuple(o for o in overrides if re.split(r"[=./]", o.lstrip("+~"))[0] not in apart)
+    return Sweep(name, scale, runs, figure, grid, changes, asked[0][1], tuple(lines), launcher)
 
 
 def _plain(node: Any) -> dict[str, Any]:

@@ -1,7 +1,13 @@
-"""The sweeper behind `-m`: Hydra's grid, with rules that give some jobs axes of their own."""
+"""The sweeper behind `-m`: Hydra's grid, with rules that give some jobs axes of their own; and our plugins.
 
+Hydra instantiates launchers and sweepers only by names below `hydra_plugins`, a package that it otherwise
+searches for installed plugins. Ours are registered in code, so that name is given to them here.
+"""
+
+import sys
 from collections.abc import Mapping
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -13,6 +19,10 @@ from omegaconf import DictConfig
 
 from lmsweep.config.grid import expand
 from lmsweep.config.hydra import composed_value
+from lmsweep.sweep.launcher import LocalLauncher
+from lmsweep.sweep.slurm import SlurmLauncher
+
+HOME = "hydra_plugins.lmsweep"
 
 
 class GridSweeper(Sweeper):
@@ -48,3 +58,15 @@ class GridSweeper(Sweeper):
         for result in returned:
             _ = result.return_value  # raises what a job raised
         return [returned]
+
+
+def register_plugins() -> None:
+    """Before Hydra starts; calling it again does nothing."""
+    plugins = Plugins.instance()  # has imported the real hydra_plugins, if any plugin is installed
+    parent = sys.modules.setdefault("hydra_plugins", ModuleType("hydra_plugins"))
+    home = sys.modules.setdefault(HOME, ModuleType(HOME))
+    parent.lmsweep = home  # type: ignore[attr-defined]
+    for plugin in (LocalLauncher, SlurmLauncher, GridSweeper):
+        plugin.__module__ = HOME
+        setattr(home, plugin.__name__, plugin)
+        plugins.register(plugin)
