@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
@@ -16,28 +16,32 @@ from lmsweep.errors import ConfigError
 Schema = type[BaseModel]
 
 
-def unknown_key(schema: Schema, key: str) -> str:
-    """A key that does not exist, and those that do."""
+def unknown_key(schema: Schema, key: str, under: str = "") -> str:
+    """A key that does not exist, and those that do; `under` is the key that the schema describes."""
     *parents, _ = key.split(".")
     fields = _walk(schema, parents)
     node = schema if not parents else _nested(fields[-1]) if len(fields) == len(parents) else None
+    key = _below(under, key)
     if node is None:
         return f"There is no key {key}; `lmsweep --help` lists all keys."
     names = ", ".join(field.alias or name for name, field in node.model_fields.items())
-    return f"There is no key {key}; {'.'.join(parents) or 'the configuration'} has {names}."
+    return f"There is no key {key}; {key.rpartition('.')[0] or 'the configuration'} has {names}."
 
 
 def invalid_value(
-    schema: Schema, error: Mapping[str, Any], where: str = "on the command line or in conf/"
+    schema: Schema,
+    error: Mapping[str, Any],
+    where: str = "on the command line or in conf/",
+    under: str = "",
 ) -> str:
     """A value that pydantic refused: what it was, what is allowed, `where` to change it."""
     path = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
-        return unknown_key(schema, ".".join(path))
+        return unknown_key(schema, ".".join(path), under)
     fields = _walk(schema, path)
-    key = ".".join(path[: len(fields)])
+    key = _below(under, ".".join(path[: len(fields)]))
     problem = " is missing" if error["type"] == "missing" else f"={_as_typed(error['input'])} is not allowed"
-    allowed = fields[-1].description or "a group of keys"
+    allowed = (fields[-1].description if fields else None) or "a group of keys"
     return f"{key}{problem}: it must be {allowed}; change it {where}."
 
 
@@ -52,6 +56,11 @@ def hydra_error(schema: Schema, error: BaseException) -> str:
     if isinstance(error, OverrideParseException):
         reason = str(error.message).splitlines()[0]
         return f"The argument {error.override!r} cannot be read ({reason}); write key=value."
+    resolving = re.search(
+        r"ConfigError raised while resolving interpolation: (.*)\s+full_key: (\S+)", str(error)
+    )
+    if resolving:
+        return "{}; say {}=VALUE.".format(*resolving.groups())
     text = " ".join(str(part) for part in (error, error.__cause__) if part)
     unknown = re.search(r"is not in struct\s+full_key: (\S+)", text)
     if unknown:
@@ -83,8 +92,12 @@ def _walk(schema: Schema, path: list[str]) -> list[FieldInfo]:
 
 
 def _nested(field: FieldInfo) -> Schema | None:
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    kinds = get_args(field.annotation) or (field.annotation,)  # a group that may be left out is a union
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _below(under: str, key: str) -> str:
+    return ".".join(part for part in (under, key) if part)
 
 
 def _as_typed(value: Any) -> str:

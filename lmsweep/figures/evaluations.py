@@ -84,7 +84,7 @@ def audits(sweep: Sweep, spec: FigureSpec, selected: pd.DataFrame) -> Iterator[W
     """The masking audit of the first seed of each method that the figure attacks."""
     if not spec.audit:
         return
-    config = _compose(AuditConfig, "audit", str(sweep.outputs), list(sweep.grid["audit"]))
+    config = _compose(AuditConfig, "audit", str(sweep.outputs), list(sweep.grid.audit))
     attackers = _attackers(selected)
     rows = selected[selected["panel"].isin(spec.attack_panels)].sort_values("seed")
     for method, row in rows.drop_duplicates("method").set_index("method").iterrows():

@@ -32,7 +32,7 @@ TWELVE = (
     *TINY[1:],
     "trainer.max_steps=150",
     "model.dropout=0.2",
-    "method=xent,margin_l2_all",
+    "method=xent,margin",
     "seed=range(6)",
 )
 
@@ -212,7 +212,7 @@ def test_editing_conf_does_not_change_queued_runs(tmp_path):
 
 
 def test_repeats_are_dropped_and_finished_runs_are_not_started_again(tmp_path):
-    grid = (*TINY, "method=xent,margin_l2_all", "margin.gamma=1,2", "seed=0,1")
+    grid = (*TINY, "method=xent,margin", "margin.gamma=1,2", "seed=0,1")
     first = sweep(tmp_path, *grid)
     assert first.returncode == 0, first.stderr
     assert first.stdout.startswith("6 runs (8 jobs, 2 of them repeats): 6 done, in ")
@@ -261,7 +261,7 @@ def test_a_bad_value_anywhere_in_the_grid_is_named_before_any_work(tmp_path):
 
 
 def test_a_rehearsal_says_what_would_be_done_and_does_nothing(tmp_path):
-    grid = (*TINY, "method=xent,margin_l2_all", "seed=0,1,2")
+    grid = (*TINY, "method=xent,margin", "seed=0,1,2")
     nothing = sweep(tmp_path / "empty", *grid, "dry_run=true")
     assert nothing.returncode == 0, nothing.stderr
     assert not (tmp_path / "empty").exists()

@@ -12,7 +12,7 @@ from lmsweep.training.speed import compile_layers
 from tests.config.test_run import config, identity
 
 TINY = ("trainer.accelerator=cpu", "trainer.max_steps=3", "trainer.val_every=3", "trainer.log_every=1")
-MARGIN = ("method=margin_l2_all", "margin.layers=everything", "margin.top_k=2")
+MARGIN = ("method=margin", "margin.layers=everything", "margin.top_k=2")
 WIDE = ("model=wide_resnet", "model.depth=10", "model.width=1", "trainer.batch_size=8")
 INCEPTION = ("model=inception_v3", "model.width=0.0625", "model.size=75", "model.dropout=0")
 MODELS = pytest.mark.parametrize("model", [WIDE, INCEPTION], ids=["wide_resnet", "inception_v3"])
