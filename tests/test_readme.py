@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from lmsweep.commands import WORDS
-from lmsweep.figures.publish import with_overview
-from lmsweep.figures.report.records import read_records
+from lmsweep.figures.markdown import with_overview
+from lmsweep.figures.record import read_records
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
@@ -49,7 +49,7 @@ def test_every_link_leads_somewhere(page):
 
 def test_the_table_of_figures_is_what_was_published():
     text = README.read_text()
-    records = [one.record for one in read_records(ROOT / "results") if one.record.scale == "laptop"]
+    records = [record for record in read_records(ROOT / "results").values() if record.scale == "laptop"]
     assert records
     assert all(f"results/laptop/{record.figure}.png" in text for record in records)
     assert with_overview(text, "laptop", "results/laptop", records) == text

@@ -14,8 +14,7 @@ import pandas as pd
 from lmsweep.commands.common import outputs_argument, reported
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
-from lmsweep.figures.table import read_csv
-from lmsweep.figures.verify import MEAN_TOLERANCE, differences
+from lmsweep.figures.table import MEAN_TOLERANCE, differences, read_csv
 
 EXPECTED = Path(__file__).resolve().parents[2] / "results"
 

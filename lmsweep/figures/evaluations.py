@@ -14,7 +14,7 @@ from lmsweep.config.hydra import config_folder
 from lmsweep.config.measurement import Measurement
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
-from lmsweep.figures.draw_regions import Regions
+from lmsweep.figures.drawing.regions import Regions
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.folder import RunFolder
 from lmsweep.store.store import Store

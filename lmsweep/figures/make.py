@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.figures import collect
-from lmsweep.figures.aggregate import aggregate, missing, ordered
-from lmsweep.figures.claims import check_claims
-from lmsweep.figures.draw import draw_curves
-from lmsweep.figures.draw_distances import draw_distances
-from lmsweep.figures.draw_regions import draw_regions
+from lmsweep.figures.claims.verdicts import check_claims
+from lmsweep.figures.drawing.curves import draw_curves
+from lmsweep.figures.drawing.distances import draw_distances
+from lmsweep.figures.drawing.layout import save
+from lmsweep.figures.drawing.regions import draw_regions
 from lmsweep.figures.evaluations import (
     Judge,
     Wanted,
@@ -28,11 +28,10 @@ from lmsweep.figures.evaluations import (
     verdicts,
 )
 from lmsweep.figures.expected import expected_cells
-from lmsweep.figures.layout import save
-from lmsweep.figures.record import build_record, write_record
+from lmsweep.figures.record import Record, build_record, write_record
 from lmsweep.figures.select import select
 from lmsweep.figures.spec import FigureSpec, Panel, parse_figure
-from lmsweep.figures.table import write_csv
+from lmsweep.figures.table import aggregate, missing, ordered, write_csv
 from lmsweep.provenance import provenance
 from lmsweep.store.store import Store
 
@@ -42,7 +41,7 @@ class Made:
     """What was written, and the record of it."""
 
     picture: Path
-    record: dict[str, Any]
+    record: Record
 
 
 def spec_of(sweep: Sweep) -> FigureSpec:

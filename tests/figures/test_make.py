@@ -37,7 +37,7 @@ def test_the_golden_store_gives_the_golden_numbers(sweep):
     written = made.picture.parent
     assert (written / "golden.csv").read_text() == (HERE / "expected.csv").read_text()
     record = json.loads((written / "golden.json").read_text())
-    assert record == made.record
+    assert record == made.record.model_dump()
     found = {claim["id"]: [claim[key] for key in ("verdict", "ours", "n")] for claim in record["claims"]}
     assert found == json.loads((HERE / "expected.json").read_text())
     assert record["missing"] == [
@@ -62,16 +62,16 @@ def test_the_same_store_gives_the_same_bytes(sweep):
 
 def test_values_are_not_compared_where_the_data_is_not_the_papers(sweep):
     other = replace(sweep, grid=GridConfig(same_data=False))
-    verdicts = {claim["id"]: claim["verdict"] for claim in make_figure(other, judged).record["claims"]}
+    verdicts = {claim.id: claim.verdict for claim in make_figure(other, judged).record.claims}
     assert (verdicts["value"], verdicts["margin_wins"]) == ("not run", "holds")
 
 
 def test_a_figure_of_an_empty_store_says_what_is_missing(sweep):
     shutil.rmtree(Store(sweep.outputs).root)
     record = make_figure(sweep, judged).record
-    assert {cell["reason"] for cell in record["missing"]} == {"not trained"}
-    assert len(record["missing"]) == 5
-    assert {claim["verdict"] for claim in record["claims"]} == {"not run"}
+    assert {cell.reason for cell in record.missing} == {"not trained"}
+    assert len(record.missing) == 5
+    assert {claim.verdict for claim in record.claims} == {"not run"}
 
 
 def test_a_part_of_the_data_is_named_when_every_run_has_the_same():

@@ -6,7 +6,7 @@ import pytest
 
 from lmsweep.commands.verify import EXPECTED, cheapest_cell
 from lmsweep.config.sweeps import read_sweep
-from lmsweep.figures.verify import differences
+from lmsweep.figures.table import differences
 from tests.figures.test_table import golden_table
 
 CELL = "panel noise, method xent, x 0"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.figures.report import write_report
-from lmsweep.figures.report.format import NOTHING
-from tests.figures.drawn import draw, nasty_record, record
+from lmsweep.figures.report.page import write_report
+from lmsweep.figures.words import NOTHING
+from tests.figures.report.drawn import draw, nasty_record, record
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install selenium")
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
@@ -90,9 +90,13 @@ def test_headings_sort(page):
 
     before = shown(page, 4)
     assert click(4) == "ascending"
-    assert shown(page, 4) == ["2", "2", "2", "2", "3", "10", "10", NOTHING, NOTHING] != before
+    assert shown(page, 4) == ["0", "0", "2", "2", "2", "2", "3", "10", "10"] != before
     assert click(4) == "descending"
-    assert shown(page, 4) == ["10", "10", "3", "2", "2", "2", "2", NOTHING, NOTHING]
+    assert shown(page, 4) == ["10", "10", "3", "2", "2", "2", "2", "0", "0"]
+    for direction in ("ascending", "descending"):  # what has nothing to compare comes last
+        assert click(2) == direction
+        assert shown(page, 2)[-4:] == [NOTHING] * 4
+        assert NOTHING not in shown(page, 2)[:-4]
     click(0)
     assert shown(page, 0)[-1] == "fig10_mnist_gaussian"
     assert len(page.find_elements("css selector", "#all-claims th[aria-sort]")) == 1

@@ -7,10 +7,10 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from lmsweep.errors import ConfigError
-from lmsweep.figures.aggregate import aggregate, ordered
-from lmsweep.figures.draw import caption, draw_curves
-from lmsweep.figures.style import method_style
-from tests.figures.boxes import boxes, check_nothing_overlaps
+from lmsweep.figures.drawing.curves import caption, draw_curves
+from lmsweep.figures.drawing.style import method_style
+from lmsweep.figures.table import aggregate, ordered
+from tests.figures.drawing.boxes import boxes, check_nothing_overlaps
 from tests.figures.examples import FIGURE, METHODS, cell, figure, points
 
 NOISE, WHITE = FIGURE["panels"]

@@ -32,7 +32,8 @@ RC: Any = {
     "ps.fonttype": 42,
 }
 REFERENCE_COLORS = (PURPLE, ORANGE, SKY)
-SPLITS: dict[str, tuple[str, Any, str]] = {  # the paper's colours, and a dash for those who do not see them
+# The paper's colours, and dashes for readers who cannot tell colours apart.
+SPLITS: dict[str, tuple[str, Any, str]] = {
     "train": (ORANGE, "-", "training"),
     "validation": (VERMILLION, (0, (4, 1.5)), "validation"),
     "test": (BLUE, (0, (1, 1)), "test"),

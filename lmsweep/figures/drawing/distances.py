@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lmsweep.figures.layout import Sheet, seeds_phrase
-from lmsweep.figures.style import BAND, LINE_WIDTH, RC, SPLITS, method_style
+from lmsweep.figures.drawing.layout import Sheet, say_missing, seeds_phrase, with_grid
+from lmsweep.figures.drawing.style import BAND, LINE_WIDTH, RC, SPLITS, method_style
 
 LAYERS = {"input": "input layer", "middle": "middle layer", "output": "output layer"}
 
@@ -47,12 +47,11 @@ def draw_distances(
                     axes.plot(step, mean, color=color, linestyle=line, linewidth=LINE_WIDTH, label=split)
                     axes.fill_between(step, low, high, color=color, alpha=BAND, linewidth=0)
                 if cell.empty:
-                    axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", color="#888")
+                    say_missing(axes)
                 axes.set_title(f"{method_style(method).legend}, {names[layer]}")
                 axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
                 axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-                axes.grid(axis="y", color="#e4e4e4", linewidth=0.5)
-                axes.set_axisbelow(True)
+                with_grid(axes)
                 if i == len(rows) - 1:
                     axes.set_xlabel("training step")
                 if j == 0:
@@ -61,7 +60,5 @@ def draw_distances(
             Line2D([], [], color=color, linestyle=line, linewidth=LINE_WIDTH)
             for color, line, _ in SPLITS.values()
         ]
-    subtitle = seeds_phrase(scale, [int(n) for n in table["n"]])
-    if any(n > 1 for n in table["n"]):
-        subtitle += "; bands: 95% interval"
+    subtitle = seeds_phrase(scale, table["n"], bands=True)
     return sheet.finish(title, subtitle, handles, [label for _, _, label in SPLITS.values()])

@@ -1,7 +1,7 @@
-"""Paper around the axes, in inches: title above, legend and caption below, none of them over data."""
+"""What stands around the axes, measured in inches: title above, legend and caption below, never over data."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
-from lmsweep.figures.style import RC
+from lmsweep.figures.drawing.style import RC
 from lmsweep.files import write_atomically
 
 _LEFT, _RIGHT, _BOTTOM = 0.52, 0.12, 0.42  # around each pair of axes, for its labels
@@ -71,7 +71,7 @@ class Sheet:
         return self.figure
 
     def _legend(self, handles: Sequence[Artist], labels: Sequence[str], width: float) -> Legend:
-        """As few rows as fit the width."""
+        """The legend with as few rows as the width allows."""
         for columns in range(len(labels), 0, -1):
             legend = self.figure.legend(
                 handles, labels, ncols=columns, frameon=False, borderaxespad=0, handlelength=2.6
@@ -95,10 +95,23 @@ def save(figure: Figure, path: Path) -> list[Path]:
     return written
 
 
-def seeds_phrase(scale: str, counts: Sequence[int]) -> str:
-    """`smoke scale on digits, n = 2 seeds`: how many runs are behind a point; `scale` says how large."""
-    if not counts:
+def with_grid(axes: Axes) -> None:
+    """Light lines behind the data that lead the eye to the y axis."""
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def say_missing(axes: Axes) -> None:
+    """Write over empty axes that their data is missing."""
+    axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", color="#888")
+
+
+def seeds_phrase(scale: str, counts: Iterable[int], *, bands: bool = False) -> str:
+    """`smoke scale on digits, n = 2 seeds`: how many runs are behind a point, and what its band is."""
+    seeds = [int(n) for n in counts]
+    if not seeds:
         return f"{scale}, no runs"
-    low, high = min(counts), max(counts)
+    low, high = min(seeds), max(seeds)
     n = f"{high}" if low == high else f"{low} to {high}"
-    return f"{scale}, n = {n} {'seed' if high == 1 else 'seeds'}"
+    band = "; bands: 95% interval" if bands and high > 1 else ""
+    return f"{scale}, n = {n} {'seed' if high == 1 else 'seeds'}{band}"

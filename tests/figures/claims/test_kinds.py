@@ -1,9 +1,13 @@
-"""What a claim may say."""
+"""What a claim may say, and how a kind is found."""
+
+from typing import Literal
 
 import pytest
 
 from lmsweep.errors import ConfigError
-from tests.figures.examples import GREATER, VALUE, figure
+from lmsweep.figures.claims.kinds import KINDS, Claim, Finding
+from lmsweep.figures.claims.verdicts import check_claims
+from tests.figures.examples import GREATER, VALUE, cell, figure, points
 
 PLAIN = {key: VALUE[key] for key in ("id", "says", "where", "panel")}
 TREND = {**PLAIN, "kind": "trend", "pairs": [["margin_l2_all", "xent"]], "toward": "high"}
@@ -67,3 +71,23 @@ def test_what_is_wrong_is_told_by_the_schema_of_that_kind(name):
     assert "figure.claims[0]" in str(error.value)
     assert value in str(error.value)
     assert allowed in str(error.value)
+
+
+def test_every_kind_is_registered_with_its_word():
+    assert list(KINDS) == ["value", "above", "greater", "trend", "gap", "ratio", "statement"]
+
+
+def test_a_new_kind_is_one_class():
+    class LoudClaim(Claim):
+        kind: Literal["loud"]
+
+        def judge(self, evidence):
+            return Finding("holds", self.says.upper(), 2)
+
+    try:
+        claim = KINDS["loud"].model_validate({"kind": "loud", "id": "a", "says": "yes", "where": "Sec. 4"})
+        spec = figure().model_copy(update={"claims": [claim]})
+        (judged,) = check_claims(spec, points(cell("noise", "xent", 0, [0.5])), None, "smoke")
+        assert (judged.kind, judged.verdict, judged.ours, judged.paper) == ("loud", "holds", "YES", "")
+    finally:
+        del KINDS["loud"]

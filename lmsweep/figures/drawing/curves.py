@@ -1,7 +1,6 @@
-"""Draw a figure of curves from its table alone."""
+"""Draw a figure of curves from its table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -13,9 +12,17 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lmsweep.errors import ConfigError
-from lmsweep.figures.layout import Sheet, seeds_phrase
+from lmsweep.figures.drawing.layout import Sheet, seeds_phrase, with_grid
+from lmsweep.figures.drawing.style import (
+    BAND,
+    LINE_WIDTH,
+    PANEL_INCHES,
+    RC,
+    REFERENCE_COLORS,
+    in_math,
+    method_style,
+)
 from lmsweep.figures.spec import FigureSpec, Panel, Reference
-from lmsweep.figures.style import BAND, LINE_WIDTH, PANEL_INCHES, RC, REFERENCE_COLORS, in_math, method_style
 from lmsweep.figures.words import place
 
 _HEIGHT = 2.55
@@ -29,13 +36,14 @@ def draw_curves(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Miss
     columns = count if count <= 3 else 2 if count == 4 else 3
     sheet = Sheet(-(-count // columns), columns, PANEL_INCHES, _HEIGHT)
     grid = [axes for row in sheet.axes for axes in row]
-    colors = {ref.name: REFERENCE_COLORS[i % 3] for i, ref in enumerate(_unique(spec.references))}
+    names = dict.fromkeys(reference.name for reference in spec.references)
+    colors = {name: REFERENCE_COLORS[i % 3] for i, name in enumerate(names)}
     with matplotlib.rc_context(RC):
         for axes, panel in zip(grid, spec.panels, strict=False):
             rows = table[table["panel"] == panel.name]
             gone = [cell for cell in missing if cell["panel"] == panel.name]
-            refs = [ref for ref in spec.references if ref.panel == panel.name]
-            _draw_panel(axes, panel, rows, gone, refs, colors)
+            published = [(colors[ref.name], ref) for ref in spec.references if ref.panel == panel.name]
+            _draw_panel(axes, panel, rows, gone, published)
             if count > 1:  # the title of the figure says what the only panel is
                 axes.set_title(in_math(panel.title))
         for axes in grid[count:]:
@@ -43,9 +51,7 @@ def draw_curves(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Miss
         handles = [Line2D([], [], **method_style(method).line_kwargs()) for method in spec.methods]
         handles += [Line2D([], [], **_reference_style(color)) for color in colors.values()]
     labels = [method_style(method).legend for method in spec.methods] + [in_math(name) for name in colors]
-    subtitle = seeds_phrase(scale, [int(n) for n in table["n"]])
-    if any(n > 1 for n in table["n"]):
-        subtitle += "; bands: 95% interval"
+    subtitle = seeds_phrase(scale, table["n"], bands=True)
     return sheet.finish(spec.title, subtitle, handles, labels, caption(missing, spec))
 
 
@@ -71,54 +77,42 @@ def _draw_panel(
     panel: Panel,
     rows: pd.DataFrame,
     missing: Missing,
-    references: Sequence[Reference],
-    colors: Mapping[str, str],
+    references: Sequence[tuple[str, Reference]],
 ) -> None:
+    """One panel; `references` are its published points, each with its colour in the whole figure."""
     fx, fy = (100.0 if axis.unit == "percent" else 1.0 for axis in (panel.x, panel.y))
     band = BAND if len(panel.methods) <= MANY else 0.5 * BAND  # bands of many methods would hide each other
     for i, method in enumerate(panel.methods):
+        # A row without numbers where a cell is missing, so that the line does not pass over it.
         gaps = [cell["x"] for cell in missing if cell["method"] == method]
-        curve = _Curve(method, rows[rows["method"] == method], gaps, 3 + 0.01 * i, band)
-        _draw_curve(axes, curve, fx, fy)
-    for reference in references:
+        holes = pd.DataFrame({"x": gaps, "mean": np.nan, "low": np.nan, "high": np.nan, "n": 0}, dtype=float)
+        mine = rows[rows["method"] == method][holes.columns].astype(float)
+        if len(mine):
+            _draw_curve(axes, method, pd.concat([mine, holes]).sort_values("x"), (fx, fy), 3 + 0.01 * i, band)
+    for color, reference in references:
         x, y = np.array(reference.points, dtype=float).T
-        axes.plot(
-            fx * x, fy * y, label=reference.name, zorder=2.5, **_reference_style(colors[reference.name])
-        )
+        axes.plot(fx * x, fy * y, label=reference.name, zorder=2.5, **_reference_style(color))
     _x_axis(axes, panel, [*rows["x"], *(cell["x"] for cell in missing)], fx)
     axes.set_xlabel(_with_unit(panel.x.label, panel.x.unit))
     axes.set_ylabel(_with_unit(panel.y.label, panel.y.unit))
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.5)
-    axes.set_axisbelow(True)
+    with_grid(axes)
     _crosses(axes, panel, missing, fx)
 
 
-@dataclass(frozen=True)
-class _Curve:
-    method: str
-    rows: pd.DataFrame
-    gaps: Sequence[float]
-    zorder: float
-    band: float
-
-
-def _draw_curve(axes: Axes, curve: _Curve, fx: float, fy: float) -> None:
-    if curve.rows.empty:
-        return
-    # A row without numbers where a cell is missing, so that the line does not pass over it.
-    holes = pd.DataFrame(
-        {"x": curve.gaps, "mean": np.nan, "low": np.nan, "high": np.nan, "n": 0}, dtype=float
-    )
-    filled = pd.concat([curve.rows[holes.columns].astype(float), holes]).sort_values("x")
-    x, mean, low, high, n = filled.to_numpy(dtype=float).T
-    style, several = method_style(curve.method), n > 1
-    axes.plot(fx * x, fy * mean, label=curve.method, zorder=curve.zorder, **style.line_kwargs())
-    band: dict[str, Any] = {"color": style.color, "linewidth": 0, "zorder": 2}
-    axes.fill_between(fx * x, fy * low, fy * high, where=several.tolist(), alpha=curve.band, **band)
-    # A band needs two neighbours; a point that has none gets a bar.
+def _draw_curve(
+    axes: Axes, method: str, rows: pd.DataFrame, factors: tuple[float, float], zorder: float, band: float
+) -> None:
+    """The line of a method with its band; `factors` turn x and y into what the axes show."""
+    x, mean, low, high, n = rows.to_numpy(dtype=float).T
+    x, (mean, low, high) = factors[0] * x, (factors[1] * y for y in (mean, low, high))
+    style, several = method_style(method), n > 1
+    axes.plot(x, mean, label=method, zorder=zorder, **style.line_kwargs())
+    band_style: dict[str, Any] = {"color": style.color, "alpha": band, "linewidth": 0, "zorder": 2}
+    axes.fill_between(x, low, high, where=several.tolist(), **band_style)
+    # A band needs two neighbours; a point without one gets a bar.
     beside = np.append(several[1:], False) | np.append(False, several[:-1])
     alone = several & ~beside
-    axes.vlines(fx * x[alone], fy * low[alone], fy * high[alone], colors=style.color, linewidth=1, alpha=0.6)
+    axes.vlines(x[alone], low[alone], high[alone], colors=style.color, linewidth=1, alpha=0.6)
 
 
 def _x_axis(axes: Axes, panel: Panel, xs: Sequence[float], factor: float) -> None:
@@ -143,19 +137,10 @@ def _crosses(axes: Axes, panel: Panel, missing: Missing, factor: float) -> None:
     for cell in sorted(missing, key=lambda cell: panel.methods.index(cell["method"])):
         x = factor * cell["x"]
         level = heights[x] = heights.get(x, -1) + 1
-        axes.plot(
-            [x],
-            [0.04 * level],
-            transform=axes.get_xaxis_transform(),
-            color=method_style(cell["method"]).color,
-            marker="x",
-            markersize=4,
-            markeredgewidth=1,
-            linestyle="none",
-            clip_on=False,
-            zorder=5,
-            label=f"missing {cell['method']}",
-        )
+        style: dict[str, Any] = {"marker": "x", "markersize": 4, "markeredgewidth": 1, "linestyle": "none"}
+        style |= {"color": method_style(cell["method"]).color, "clip_on": False, "zorder": 5}
+        on_axis = axes.get_xaxis_transform()
+        axes.plot([x], [0.04 * level], transform=on_axis, label=f"missing {cell['method']}", **style)
 
 
 def _reference_style(color: str) -> dict[str, Any]:
@@ -167,10 +152,6 @@ def _reference_style(color: str) -> dict[str, Any]:
         "linestyle": (0, (1, 1.5)),
         "linewidth": 0.8 * LINE_WIDTH,
     }
-
-
-def _unique(references: Sequence[Reference]) -> list[Reference]:
-    return list({reference.name: reference for reference in references}.values())
 
 
 def _with_unit(label: str, unit: str) -> str:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from lmsweep.figures.draw_regions import REGIONS, Regions, draw_regions
-from tests.figures.boxes import check_nothing_overlaps
+from lmsweep.figures.drawing.regions import REGIONS, Regions, draw_regions
+from tests.figures.drawing.boxes import check_nothing_overlaps
 
 AXIS = np.linspace(-2, 2, 81)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lmsweep.figures.draw_distances import draw_distances
-from lmsweep.figures.style import SPLITS
-from tests.figures.boxes import check_nothing_overlaps
+from lmsweep.figures.drawing.distances import draw_distances
+from lmsweep.figures.drawing.style import SPLITS
+from tests.figures.drawing.boxes import check_nothing_overlaps
 
 
 def table(n: int = 2) -> pd.DataFrame:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lmsweep.errors import UserError
-from lmsweep.figures.report import write_report
-from tests.figures.drawn import ATTRIBUTE, NASTY, UNICODE, claim, draw, nasty_record, record
+from lmsweep.figures.report.page import write_report
+from tests.figures.report.drawn import ATTRIBUTE, NASTY, UNICODE, claim, draw, nasty_record, record
 
 VOID = {"meta", "link", "img", "input", "wbr", "br"}
 
@@ -185,7 +185,7 @@ def test_long_tables_are_cut_and_say_so(tmp_path):
 
 def test_a_record_with_little_in_it_is_enough(tmp_path):
     half = "\ud800"  # of a surrogate pair: JSON can say it, UTF-8 cannot
-    bare = claim("a", "not run", says=f"It {half} is said.", n=None, where=None, ours=None)
+    bare = claim("a", "not run", says=f"It {half} is said.", n=0, where="", ours="", paper="")
     path = draw(tmp_path, record(selected=[], claims=[bare], cost=[], runs=[], seeds=[]))
     path.with_suffix(".csv").unlink()
     assert "It ? is said." in Page(write_report(tmp_path)).text
@@ -247,7 +247,7 @@ def test_the_command_prints_the_path(outputs, tmp_path):
 
 
 def test_the_wheel_holds_template_style_and_script(tmp_path):
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=root, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")

@@ -7,14 +7,14 @@ import sys
 import pytest
 from matplotlib.lines import Line2D
 
-from lmsweep.figures.layout import Sheet, save, seeds_phrase
-from tests.figures.boxes import boxes, check_nothing_overlaps
+from lmsweep.figures.drawing.layout import Sheet, save, seeds_phrase
+from tests.figures.drawing.boxes import boxes, check_nothing_overlaps
 
 DRAW = """
 import sys
 from pathlib import Path
-from tests.figures.test_draw import drawn
-from lmsweep.figures.layout import save
+from tests.figures.drawing.test_curves import drawn
+from lmsweep.figures.drawing.layout import save
 save(drawn(), Path(sys.argv[1]))
 """
 

@@ -11,8 +11,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lmsweep.figures.layout import Sheet, seeds_phrase
-from lmsweep.figures.style import BLUE, PANEL_INCHES, RC, VERMILLION, method_style
+from lmsweep.figures.drawing.layout import Sheet, say_missing, seeds_phrase
+from lmsweep.figures.drawing.style import BLUE, PANEL_INCHES, RC, VERMILLION, method_style
 
 # Of the negative and the positive class: the region (blue and yellow, as in the paper), and its samples.
 REGIONS = ("#d3e6f4", "#fbf6c4")
@@ -44,8 +44,7 @@ def draw_regions(networks: Sequence[Regions], title: str, scale: str) -> Figure:
         for axes, network in zip(sheet.axes[0], networks, strict=False):
             _draw(axes, network)
         if not networks:
-            first = sheet.axes[0][0]
-            first.text(0.5, 0.5, "missing", transform=first.transAxes, ha="center", color="#888")
+            say_missing(sheet.axes[0][0])
         handles = [
             Line2D([], [], linestyle="none", marker="o", **style)
             for style in (*_dots(bold=True), *_dots(bold=False))

@@ -1,10 +1,10 @@
 """Differences are paired over seeds."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from lmsweep.figures.comparison import Comparison, NotRunError, Values, compare, slopes
+from lmsweep.figures.claims.values import NotRunError, Values
+from lmsweep.figures.statistics import Comparison
 from tests.figures.examples import cell, points
 
 
@@ -20,7 +20,7 @@ def test_differences_are_per_common_seed():
 def test_pairing_resolves_what_spreads_more_between_seeds_than_between_methods():
     base = np.array([0.1, 0.5, 0.9])
     values = Values(points(cell("p", "xent", 0, list(base)), cell("p", "hinge", 0, list(base + 0.01))))
-    found = compare(*values.difference(("p", "p"), "hinge", "xent", 0), "name")
+    found = Comparison.of(*values.difference(("p", "p"), "hinge", "xent", 0), "name")
     assert found.verdict() == "holds"
     assert (found.low, found.high, found.n) == (pytest.approx(0.01), pytest.approx(0.01), 3)
 
@@ -34,7 +34,7 @@ def test_the_best_of_several_has_the_highest_mean_at_that_x():
     values = Values(table)
     assert values.best("p", ["hinge", "xent", "margin_l2_all"], 0)[0] == "margin_l2_all"
     assert values.best("p", ["hinge", "xent"], 1)[0] == "xent"
-    assert values.xs("p", ["hinge", "margin_l2_all"]) == {0.0}
+    assert values.places("all", [("p", ["hinge", "margin_l2_all"])]) == ([0.0], {1.0})
     with pytest.raises(NotRunError, match="Margin l2, all layers has no value at x = 1 in panel p"):
         values.best("p", ["hinge", "margin_l2_all"], 1)
 
@@ -50,26 +50,3 @@ def test_no_seed_in_common_is_not_run():
 def test_a_cell_with_two_settings_is_a_mistake():
     with pytest.raises(ValueError, match="select a setting first"):
         Values(points(cell("p", "xent", 0, [0.5]), cell("p", "xent", 0, [0.5], setting="{1}")))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "n", "verdict"),
-    [
-        (0.1, 0.2, 3, "holds"),
-        (0.05, 0.2, 3, "not resolved"),  # the threshold itself is not above it
-        (-0.2, 0.05, 3, "not resolved"),
-        (-0.2, 0.04, 3, "fails"),
-        (0.0, 0.2, 3, "not resolved"),
-        (0.1, 0.1, 1, "not resolved"),
-        (-0.1, -0.1, 1, "not resolved"),
-    ],
-)
-def test_verdicts_of_an_interval_against_a_threshold(low, high, n, verdict):
-    assert Comparison("a", 0.0, (low + high) / 2, low, high, n).verdict(0.05) == verdict
-
-
-def test_slopes_are_those_of_a_straight_line_fit_over_ranks():
-    table = pd.DataFrame(np.random.default_rng(0).random((4, 5)), index=[0, 1, 3, 7])
-    expected = [np.polyfit(range(5), row, 1)[0] for row in table.to_numpy()]
-    assert slopes(table).to_numpy() == pytest.approx(expected)
-    assert list(slopes(table).index) == [0, 1, 3, 7]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmsweep.figures.style import BLACK, GREY, in_math, method_style
+from lmsweep.figures.drawing.style import BLACK, GREY, in_math, method_style
 
 LABELS = {
     "xent": "Cross-entropy",

@@ -3,7 +3,8 @@
 import pandas as pd
 import pytest
 
-from lmsweep.figures.claims import check_claims
+from lmsweep.figures.claims.verdicts import HEAD, check_claims, claim_rows
+from lmsweep.figures.words import NOTHING
 from tests.figures.examples import GREATER, VALUE, cell, figure, points
 
 PLAIN = {key: VALUE[key] for key in ("id", "says", "where", "panel")}
@@ -16,7 +17,7 @@ def found(claim, *cells, cost=None, **changes):
 
 
 def verdict(claim, *cells, **more):
-    return found(claim, *cells, **more)["verdict"]
+    return found(claim, *cells, **more).verdict
 
 
 def pair(x, xent, margin, panel="noise", method="margin_l2_all"):
@@ -41,7 +42,7 @@ def test_value(ys, expected):
 
 def test_a_value_is_told_with_interval_paper_n_and_scale():
     result = found(L2_AT_80, cell("noise", "margin_l2_all", 0.8, [0.96, 0.968]))
-    assert result == {
+    assert result.model_dump() == {
         **{"id": "v", "says": "It is so.", "where": "Sec. 4", "kind": "value", "verdict": "holds"},
         **{"ours": "Margin l2, all layers 96.4% [96.0, 96.8] at 80%", "paper": "96.4%", "n": 2},
         "scale": "smoke",
@@ -57,8 +58,8 @@ def test_the_best_of_several_methods_has_a_value():
 
 def test_a_value_that_is_missing_is_not_run():
     result = found(L2_AT_80, cell("noise", "margin_l2_all", 0.6, [0.9, 0.9]))
-    assert (result["verdict"], result["n"]) == ("not run", 0)
-    assert result["ours"] == "Margin l2, all layers has no value at x = 0.8 in panel noise."
+    assert (result.verdict, result.n) == ("not run", 0)
+    assert result.ours == "Margin l2, all layers has no value at x = 0.8 in panel noise."
 
 
 def test_greater_holds_at_every_x_or_not_at_all():
@@ -78,15 +79,15 @@ def test_greater_holds_at_every_x_or_not_at_all():
 def test_the_weakest_comparison_is_told_and_how_many_hold():
     cells = (*pair(0.0, [0.5, 0.6], [0.7, 0.8]), *pair(0.8, [0.5, 0.6], [0.51, 0.59]))
     result = found(GREATER, *cells)
-    assert result["ours"] == "weakest 0.0% [-1.0, 1.0] at 80%; holds at 1 of 2 points"
-    assert found({**GREATER, "at": 0}, *cells)["ours"] == "+20.0% [20.0, 20.0] at 0%"
+    assert result.ours == "weakest 0.0% [-1.0, 1.0] at 80%; holds at 1 of 2 points"
+    assert found({**GREATER, "at": 0}, *cells).ours == "+20.0% [20.0, 20.0] at 0%"
 
 
 def test_with_several_pairs_the_weakest_is_named():
     claim = {**GREATER, "pairs": [["margin_l1_all", "xent"], ["margin_l2_all", "xent"]]}
     result = found(claim, *pair(0, [0.5, 0.6], [0.7, 0.8]), cell("noise", "margin_l1_all", 0, [0.4, 0.5]))
-    assert result["verdict"] == "fails"
-    assert result["ours"] == (
+    assert result.verdict == "fails"
+    assert result.ours == (
         "weakest -10.0% [-10.0, -10.0] at 0% (Margin l1, all layers against Cross-entropy); "
         "holds at 1 of 2 comparisons"
     )
@@ -102,19 +103,19 @@ def test_greater_by_more_than_a_threshold():
 def test_one_seed_resolves_nothing_and_has_no_interval():
     for margin in (0.9, 0.1):
         result = found(GREATER, *pair(0.8, [0.5], [margin]))
-        assert (result["verdict"], result["n"]) == ("not resolved", 1)
-        assert "[" not in result["ours"]
+        assert (result.verdict, result.n) == ("not resolved", 1)
+        assert "[" not in result.ours
 
 
 def test_n_is_the_least_number_of_common_seeds():
     cells = (*pair(0.0, [0.5, 0.6, 0.7], [0.7, 0.8, 0.9]), *pair(0.8, [0.5, 0.6, 0.7], [0.8, 0.9]))
-    assert found(GREATER, *cells)["n"] == 2
+    assert found(GREATER, *cells).n == 2
 
 
 def test_x_that_only_one_has_are_told():
     result = found(GREATER, *pair(0.0, [0.5, 0.6], [0.7, 0.8]), cell("noise", "xent", 0.8, [0.1, 0.2]))
-    assert result["verdict"] == "not resolved"
-    assert result["ours"].endswith("; missing at 80%")
+    assert result.verdict == "not resolved"
+    assert result.ours.endswith("; missing at 80%")
     assert verdict({**GREATER, "at": [0.0, 0.8]}, cell("noise", "xent", 0.8, [0.1])) == "not run"
     assert verdict(GREATER, cell("noise", "xent", 0.8, [0.1, 0.2])) == "not run"
     at_the_end = {**GREATER, "at": "highest"}
@@ -126,12 +127,12 @@ def test_the_average_over_x_can_hold_where_a_point_fails():
     cells = (*pair(0.0, [0.5, 0.6], [0.9, 0.9]), *pair(0.8, [0.5, 0.6], [0.4, 0.5]))
     assert verdict(GREATER, *cells) == "fails"
     result = found({**GREATER, "aggregate": "mean"}, *cells)
-    assert (result["verdict"], result["ours"]) == ("holds", "+12.5% [10.0, 15.0]")
+    assert (result.verdict, result.ours) == ("holds", "+12.5% [10.0, 15.0]")
 
 
 def test_the_average_takes_seeds_that_have_every_x():
     cells = (*pair(0.0, [0.5, 0.6, 0.1], [0.9, 0.9, 0.9]), *pair(0.8, [0.5, 0.6], [0.6, 0.7]))
-    assert found({**GREATER, "aggregate": "mean"}, *cells)["n"] == 2
+    assert found({**GREATER, "aggregate": "mean"}, *cells).n == 2
 
 
 def test_sides_can_be_in_different_panels():
@@ -158,7 +159,7 @@ def test_trend_goes_over_ranks_not_distances():
     leads = {0.00125: 0.3, 0.01: 0.2, 1.0: 0.1}
     cells = [c for x, y in leads.items() for c in pair(x, [0.0, 0.0], [y, y])]
     result = found({**TREND, "toward": "low"}, *cells)
-    assert (result["verdict"], result["ours"]) == ("holds", "+10.0% [10.0, 10.0] per step toward low x")
+    assert (result.verdict, result.ours) == ("holds", "+10.0% [10.0, 10.0] per step toward low x")
 
 
 GAP = {
@@ -191,7 +192,7 @@ def test_ratio(seconds, n, expected):
         }
     )
     result = found(claim, *pair(0, [0.1], [0.1]), cost=cost)
-    assert (result["verdict"], result["paper"], result["n"]) == (expected, "1.2 to 1.6", n)
+    assert (result.verdict, result.paper, result.n) == (expected, "1.2 to 1.6", n)
     assert verdict(claim, *pair(0, [0.1], [0.1]), cost=cost.iloc[:1]) == "not run"
     assert verdict(claim, *pair(0, [0.1], [0.1])) == "not run"
 
@@ -203,7 +204,7 @@ def test_a_statement_is_never_run():
         "reason": "It needs a P100.",
     }
     result = found(claim, *pair(0, [0.1], [0.1]))
-    assert (result["verdict"], result["ours"]) == ("not run", "It needs a P100.")
+    assert (result.verdict, result.ours) == ("not run", "It needs a P100.")
 
 
 def test_verdicts_do_not_depend_on_the_order_of_rows():
@@ -239,8 +240,8 @@ def test_published_values_are_not_compared_with_other_data():
     for claim in (ABOVE, L2_AT_80):
         cells = (cell("noise", "margin_l2_all", 0.4, [1, 1]), cell("noise", "margin_l2_all", 0.8, [1, 1]))
         (result,) = check_claims(figure(claim), points(*cells), None, "smoke", same_data=False)
-        assert result["verdict"] == "not run"
-        assert result["ours"] == "the smoke scale has other data than the paper"
+        assert result.verdict == "not run"
+        assert result.ours == "the smoke scale has other data than the paper"
 
 
 def missing_at(*xs, panel="noise"):
@@ -252,8 +253,8 @@ def test_no_claim_about_a_range_holds_while_a_part_of_it_is_missing(kind):
     cells = [*pair(0.0, [0.5, 0.6], [0.6, 0.7]), *pair(0.2, [0.5, 0.6], [0.8, 0.9])]
     for expected, verdict_ in ((missing_at(0.0, 0.2), "holds"), (missing_at(0.0, 0.2, 0.8), "not resolved")):
         (result,) = check_claims(figure(kind), points(*cells), None, "smoke", expected=expected)
-        assert result["verdict"] == verdict_, result
-    assert "missing at 80%" in result["ours"]
+        assert result.verdict == verdict_, result
+    assert "missing at 80%" in result.ours
 
 
 def test_the_lowest_x_is_that_of_the_grid():
@@ -261,7 +262,7 @@ def test_the_lowest_x_is_that_of_the_grid():
     claim = {**GREATER, "at": "lowest"}
     (there,) = check_claims(figure(claim), points(*cells), None, "smoke", expected=missing_at(0.2))
     (gone,) = check_claims(figure(claim), points(*cells), None, "smoke", expected=missing_at(0.0, 0.2))
-    assert (there["verdict"], gone["verdict"]) == ("holds", "not run")
+    assert (there.verdict, gone.verdict) == ("holds", "not run")
 
 
 def test_the_best_on_average_is_one_model():
@@ -280,4 +281,17 @@ def test_gains_in_points_are_not_compared_with_other_data():
     for by, expected in ((0.0, "holds"), (0.1, "not run")):
         claim = {**GREATER, "at": 0.8, "by": by}
         (result,) = check_claims(figure(claim), points(*cells), None, "smoke", same_data=False)
-        assert result["verdict"] == expected
+        assert result.verdict == expected
+
+
+def test_rows_have_the_cells_of_every_claim_as_text():
+    cells = (cell("noise", "margin_l2_all", 0.8, [0.96, 0.968]),)
+    claims = check_claims(
+        figure(L2_AT_80, {**GREATER, "id": "g", "paper": ""}), points(*cells), None, "smoke"
+    )
+    value, missing = claim_rows(claims)
+    assert value == (
+        *("holds", "It is so.", "Sec. 4", "96.4%", "Margin l2, all layers 96.4% [96.0, 96.8] at 80%", "2"),
+    )
+    assert (missing.verdict, missing.paper, missing.n) == ("not run", NOTHING, "0")
+    assert len(HEAD) == len(value)
