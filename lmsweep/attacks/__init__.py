@@ -1,17 +1,19 @@
 """Attacks and robustness measurements on any network from [0, 1] pixels to logits."""
 
+from lmsweep.attacks.attack import Attack
 from lmsweep.attacks.curve import Curve, attack_curve, transfer_curves, transfer_matrix
-from lmsweep.attacks.families import FGSM, IFGSM, PGD, GaussianNoise, RandomSearch
-from lmsweep.attacks.fast_gradient import fgsm, ifgsm
-from lmsweep.attacks.gaussian import gaussian_noise
-from lmsweep.attacks.projected_gradient import pgd
+from lmsweep.attacks.fgsm import FGSM, fgsm
+from lmsweep.attacks.gaussian import GaussianNoise, gaussian_noise
+from lmsweep.attacks.ifgsm import IFGSM, ifgsm
+from lmsweep.attacks.pgd import PGD, pgd
+from lmsweep.attacks.search import RandomSearch, random_search
 from lmsweep.attacks.signal_to_noise import scale_to_snr, snr
-from lmsweep.attacks.square_search import random_search
 
 __all__ = [
     "FGSM",
     "IFGSM",
     "PGD",
+    "Attack",
     "Curve",
     "GaussianNoise",
     "RandomSearch",

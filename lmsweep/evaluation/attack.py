@@ -1,18 +1,15 @@
 """Attack stored runs: which evaluations a request means, and how they are measured."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from lmsweep.config.evaluation import AttackConfig, EvaluationConfig
+from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.errors import ConfigError
 from lmsweep.evaluation.jobs import Job, complete
 from lmsweep.evaluation.runs import StoredRun, check_transfer, cross_entropy_source, find_run
 from lmsweep.store.store import RunFolder
 from lmsweep.sweep.execute import Results
 from lmsweep.tracking.jobs import mirror_attack
-
-if TYPE_CHECKING:
-    from lmsweep.attacks.protocol import Attack
 
 
 def evaluate(config: EvaluationConfig) -> list[tuple[Job, RunFolder, Results]]:
@@ -37,33 +34,14 @@ def evaluate(config: EvaluationConfig) -> list[tuple[Job, RunFolder, Results]]:
     return [(job, *done[job.id]) for job in jobs]
 
 
-def make_attack(config: AttackConfig) -> "Attack":
-    """The attack that a configuration describes."""
-    from lmsweep.attacks import FGSM, IFGSM, PGD, GaussianNoise, RandomSearch
-
-    common: dict[str, Any] = {"strengths": config.strengths, "clip_pixels": config.clip_pixels}
-    if config.kind == "gaussian":
-        return GaussianNoise(**common)
-    common["target"] = config.target
-    if config.kind == "search":
-        return RandomSearch(**common, queries=config.queries)
-    common["loss"] = config.loss
-    unit: Literal["epsilon", "snr"] = "epsilon" if config.snrs is None else "snr"
-    if config.kind == "fgsm":
-        return FGSM(**common, unit=unit)
-    if config.kind == "ifgsm":
-        return IFGSM(**common, unit=unit, alpha=config.alpha or 0.0, steps=config.steps)
-    return PGD(**common, alpha=config.alpha, steps=config.steps or 0, restarts=config.restarts)
-
-
 def _jobs(config: EvaluationConfig) -> list[Job]:
     targets = [find_run(config.outputs, name) for name in config.runs]
     if config.source == "self":
         options = config.attack_identity(transfer=False)
         return [Job("attack", run, run, options) for run in targets]
-    if config.attack.kind == "gaussian":
+    if not config.attack.transfers:
         raise ConfigError(
-            f"source={config.source} is not allowed with attack.kind=gaussian: it must be self."
+            f"source={config.source} is not allowed with attack.kind={config.attack.kind}: it must be self."
         )
     options = config.attack_identity(transfer=True)
     pairs = _pairs(config, targets)
@@ -94,10 +72,10 @@ def _measure(config: EvaluationConfig, jobs: list[Job]) -> list[Results]:
     from lmsweep.attacks import attack_curve, transfer_curves
     from lmsweep.evaluation.checkpoints import batches_of, device_of, load_run
 
-    device, attack = device_of(config), make_attack(config.attack)
+    device, attack = device_of(config), config.attack
     source = load_run(jobs[0].source or jobs[0].target, config.root, device)
     batches = batches_of(config, source.data)
-    common: Mapping[str, Any] = {"unit": config.attack.unit}
+    common: Mapping[str, Any] = {"unit": attack.unit}
     if config.source == "self":
         stop = jobs[0].options["attack"].get("early_stop", False)
         curve = attack_curve(source.network, batches, attack, seed=config.seed, early_stop=stop)

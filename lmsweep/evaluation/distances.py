@@ -34,7 +34,7 @@ def draw_agreement(agreements: Sequence[dict[str, Any]], path: Path, title: str)
 
 
 def _measure(config: DistancesConfig, jobs: list[Job], folders: list[RunFolder]) -> list[Results]:
-    from lmsweep.attacks.agreement import compare_distances
+    from lmsweep.attacks.distances import compare_distances
     from lmsweep.evaluation.checkpoints import batches_of, device_of, load_run
 
     device = device_of(config)

@@ -12,7 +12,7 @@ from lmsweep.store.store import RunFolder, Store
 from lmsweep.sweep.execute import Results, perform
 
 # Raise this when an attack or measurement changes in a way that makes old results incomparable.
-EVALUATION_VERSION = 2
+EVALUATION_VERSION = 3
 
 
 @dataclass(frozen=True)

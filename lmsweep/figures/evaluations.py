@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pandas as pd
 from hydra import compose, initialize_config_dir
@@ -17,7 +17,6 @@ from lmsweep.evaluation.runs import StoredRun
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.store import RunFolder, Store
 
-C = TypeVar("C", EvaluationConfig, AuditConfig)
 ATTACKER = "xent"  # whose examples black-box attacks take, as the paper
 
 
@@ -44,11 +43,22 @@ class Request:
 
 
 def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> dict[str, EvaluationConfig]:
-    """The configuration of every attack of a figure, without runs; `overrides` come from the scale."""
-    configs = {
-        name: _compose(EvaluationConfig, "evaluation", outputs, [*attack.overrides, *overrides])
-        for name, attack in spec.attacks.items()
-    }
+    """The configuration of every attack of a figure, without runs; `overrides` come from the scale.
+
+    An override of `attack.KEY` is for those attacks of the figure that have the key.
+    """
+    of_attacks = [override for override in overrides if override.startswith("attack.")]
+    common = [override for override in overrides if override not in of_attacks]
+    configs = {}
+    for name, attack in spec.attacks.items():
+        own = [*attack.overrides, *common]
+        if of_attacks:
+            keys = _composed("evaluation", outputs, own)["attack"]
+            own += [override for override in of_attacks if _key(override) in keys]
+        configs[name] = parse_as(EvaluationConfig, _composed("evaluation", outputs, own))
+    for override in of_attacks if configs else ():
+        if not any(_key(override) in type(config.attack).model_fields for config in configs.values()):
+            raise ConfigError(f"{override} is not allowed: no attack of {spec.name} has the key.")
     for panel in spec.panels:
         allowed = configs[panel.attack].attack.strengths if panel.attack else ()
         if panel.y.at is not None and panel.y.at not in allowed:
@@ -92,7 +102,7 @@ def audit_requests(
     """The audit of the first seed of each method that the figure attacks: the method, and the request."""
     if not spec.audit:
         return
-    config = _compose(AuditConfig, "audit", outputs, list(overrides))
+    config = parse_as(AuditConfig, _composed("audit", outputs, overrides))
     attackers = _attackers(selected)
     rows = selected[selected["panel"].isin(spec.attack_panels)].sort_values("seed")
     for method, row in rows.drop_duplicates("method").set_index("method").iterrows():
@@ -142,7 +152,11 @@ def _next(attackers: Mapping[int, str], seed: int) -> str | None:
     return attackers[others[0][1]] if others else None
 
 
-def _compose(schema: type[C], name: str, outputs: str, overrides: Sequence[str]) -> C:
+def _composed(name: str, outputs: str, overrides: Sequence[str]) -> dict[str, Any]:
     with initialize_config_dir(config_folder(), version_base="1.3"):
         composed = compose(name, [*overrides, f"outputs={outputs}", "runs=[unknown]"])
-    return parse_as(schema, cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True)))
+    return cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].removeprefix("attack.")
