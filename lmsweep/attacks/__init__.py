@@ -1,6 +1,6 @@
 """Attacks and robustness measurements on any network from [0, 1] pixels to logits."""
 
-from lmsweep.attacks.attack import Attack
+from lmsweep.attacks.attack import Attack, Clean, Strengths
 from lmsweep.attacks.curve import Curve, attack_curve, transfer_curves, transfer_matrix
 from lmsweep.attacks.fgsm import FGSM, fgsm
 from lmsweep.attacks.gaussian import GaussianNoise, gaussian_noise
@@ -8,15 +8,19 @@ from lmsweep.attacks.ifgsm import IFGSM, ifgsm
 from lmsweep.attacks.pgd import PGD, pgd
 from lmsweep.attacks.search import RandomSearch, random_search
 from lmsweep.attacks.signal_to_noise import scale_to_snr, snr
+from lmsweep.attacks.trajectory import Examples, unsettled
 
 __all__ = [
     "FGSM",
     "IFGSM",
     "PGD",
     "Attack",
+    "Clean",
     "Curve",
+    "Examples",
     "GaussianNoise",
     "RandomSearch",
+    "Strengths",
     "attack_curve",
     "fgsm",
     "gaussian_noise",
@@ -27,4 +31,5 @@ __all__ = [
     "snr",
     "transfer_curves",
     "transfer_matrix",
+    "unsettled",
 ]
