@@ -15,7 +15,10 @@ SCALE ?= smoke
 JOBS  ?=
 # Where runs, attacks and figures are mirrored to: none, wandb or tensorboard.
 TRACKING ?= none
-REPRODUCE = $(PY) -m lmsweep reproduce --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS)) tracking=$(TRACKING)
+# What runs the jobs: local (worker processes here) or slurm (a job array on a cluster).
+LAUNCHER ?= local
+REPRODUCE = $(PY) -m lmsweep reproduce --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS)) \
+	tracking=$(TRACKING) hydra/launcher=$(LAUNCHER)
 
 .PHONY: help setup test lint format reproduce-figure reproduce-all verify-figure publish report status sync dashboard bench lock clean
 
@@ -44,7 +47,7 @@ format: setup ## let ruff format and fix what it can
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-reproduce-figure: setup ## train what a figure needs and draw it: [FIG=fig2_mnist_noise] [SCALE=smoke] [JOBS=2] [TRACKING=wandb]
+reproduce-figure: setup ## train what a figure needs and draw it: [FIG=fig2_mnist_noise] [SCALE=smoke] [JOBS=2] [LAUNCHER=slurm] [TRACKING=wandb]
 	$(REPRODUCE) $(FIG)
 
 reproduce-all: setup ## every figure: [SCALE=smoke] [JOBS=2]

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.compose import configured
+from lmsweep.commands.jobs import run_training
 from lmsweep.data import EvaluationBatches
 from lmsweep.margin.batch_norm import per_sample_batch_norm
 from lmsweep.margin.callback import last_linear
 from lmsweep.margin.capture import capture
 from lmsweep.margin.distance import linearised_margins
 from lmsweep.margin.layers import resolve_layers
-from lmsweep.sweep.execute import execute
 from lmsweep.training.checkpoint import load_checkpoint
 from lmsweep.training.run import prepare_run
 
@@ -31,7 +31,7 @@ SAMPLES = 1000
 def trained(*overrides: str) -> tuple[nn.Module, Tensor, Tensor, str]:
     """A trained network from the store, with test images and labels."""
     config = configured("trainer.batch_size=128", *overrides)
-    folder, results = execute(config)
+    folder, results = run_training(config)
     job = prepare_run(config)
     job.module.load_state_dict(cast(dict[str, Any], load_checkpoint(folder.checkpoint))["state_dict"])
     x, y = next(iter(EvaluationBatches(job.data.test, SAMPLES)))

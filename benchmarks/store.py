@@ -21,7 +21,6 @@ from lmsweep.config.sweeps import read_sweep
 from lmsweep.figures.collect import run_rows
 from lmsweep.store.overview import overview
 from lmsweep.store.store import Store
-from lmsweep.sweep.plan import Plan
 
 FIGURE, MANY, ROUNDS = "fig2_mnist_noise", 10_000, 5
 # What was just written is read from memory wherever it is, but a disk takes minutes to delete 40,000 files.
@@ -57,9 +56,9 @@ def _figure(outputs: Path) -> Measured:
 
 
 def _collected(outputs: Path) -> Iterator[Measured]:
-    plan = Plan.of(list(_many(outputs)))
+    runs = {config.id: config for config in _many(outputs)}
     began = time.perf_counter()
-    fill(plan.runs, outputs)
+    fill(runs, outputs)
     note = f"written in {time.perf_counter() - began:.0f} s"
 
     def seen() -> None:
@@ -68,7 +67,7 @@ def _collected(outputs: Path) -> Iterator[Measured]:
             raise RuntimeError(f"{len(rows)} runs were seen")
 
     def collected() -> None:
-        if len(run_rows(plan.runs, plan.store, AXES)) != MANY:
+        if len(run_rows(runs, Store(outputs), AXES)) != MANY:
             raise RuntimeError("not every run was collected")
 
     times = alternate({"overview": seen, "points": collected}, rounds=ROUNDS)

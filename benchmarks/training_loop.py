@@ -32,7 +32,7 @@ from lmsweep.seeds import derive_seed
 from lmsweep.training.build import build_margin, build_module
 from lmsweep.training.checkpoint import RunCheckpoint
 from lmsweep.training.fit import fit
-from lmsweep.training.run import Job, prepare_run
+from lmsweep.training.run import Parts, prepare_run
 
 COMMON = ("trainer.accelerator=cpu", "optimizer.lr=0.001", "trainer.log_every=50")
 MNIST = ("model=mnist_cnn", "trainer.batch_size=128")
@@ -87,7 +87,7 @@ class Turns(pl.Callback):
         self.theirs.append(self.since - now)
 
 
-def in_turn(job: Job) -> Turns:
+def in_turn(job: Parts) -> Turns:
     """Train twice at the same time; RuntimeError unless both end with the same weights."""
     other = copy.deepcopy(job)
     with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
@@ -101,7 +101,7 @@ def in_turn(job: Job) -> Turns:
     return turns
 
 
-def by_hand(job: Job, folder: Path) -> Iterator[None]:
+def by_hand(job: Parts, folder: Path) -> Iterator[None]:
     """What one would write without us; it stops after every step, and ends with the best weights."""
     config, network = job.config, job.module.network
     x, y = job.data.train.x, job.data.train.y
@@ -132,7 +132,7 @@ def by_hand(job: Job, folder: Path) -> Iterator[None]:
         yield
 
 
-def _loss(job: Job, x: Tensor, y: Tensor) -> Tensor:
+def _loss(job: Parts, x: Tensor, y: Tensor) -> Tensor:
     network = job.module.network
     if job.margin is None:
         return F.cross_entropy(network(x), y)
@@ -154,7 +154,7 @@ def _loss(job: Job, x: Tensor, y: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _validate(job: Job) -> int:
+def _validate(job: Parts) -> int:
     network, val = job.module.network.eval(), job.data.val
     size, correct = 250, 0
     for start in range(0, len(val), size):
@@ -168,7 +168,7 @@ def _pixels(images: Tensor) -> Tensor:
     return images.float() / 255 if images.dtype == torch.uint8 else images
 
 
-def _job(name: str, *overrides: str) -> Job:
+def _job(name: str, *overrides: str) -> Parts:
     """A run that is ready to train; MNIST's images are random ones, because only their shape counts here."""
     config = configured(*overrides, "data=digits")
     if not name.startswith("mnist"):
@@ -176,7 +176,7 @@ def _job(name: str, *overrides: str) -> Job:
     torch.manual_seed(0)
     data = Dataset(_images(6000), _images(500), _images(100), 10)
     module = build_module(config, data)
-    return Job(config, data, module, build_margin(config, module), None)
+    return Parts(config, data, module, build_margin(config, module), None)
 
 
 def _images(count: int) -> Split:

@@ -9,5 +9,9 @@ class ConfigError(UserError):
     """A configuration that cannot be run as it stands."""
 
 
+class GivenBackError(UserError):
+    """The work cannot go on here, and the job is not to blame: it is given back and goes on later."""
+
+
 class FinalError(UserError):
     """How a run ended, and would end again: training it once more is no use."""

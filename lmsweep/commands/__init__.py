@@ -22,9 +22,18 @@ WORDS = {
 }
 
 
+HELP = """lmsweep key=value ...        one run
+lmsweep -m key=a,b ...       a sweep: every combination of the values
+lmsweep WORD ...             a command; `lmsweep WORD --help` says more:
+
+"""
+
+
 def main() -> None:
     """Entry point of `lmsweep`: a word is its own command, anything else is for Hydra: a run or a sweep."""
     word = sys.argv[1] if len(sys.argv) > 1 else ""
+    if word in ("--help", "-h"):
+        print(HELP + "".join(f"  lmsweep {word:<12} {about}\n" for word, about in WORDS.items()))
     if word in WORDS:
         sys.argv = [f"{sys.argv[0]} {word}", *sys.argv[2:]]
         importlib.import_module(f"lmsweep.commands.{word.replace('-', '_')}").main()

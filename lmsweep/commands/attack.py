@@ -1,8 +1,9 @@
 """`lmsweep attack RUN [RUN ...] key=value ...` attacks stored runs; the results are kept."""
 
-from lmsweep.commands.stored_runs import command
+from lmsweep.commands.jobs import measurement_job
+from lmsweep.commands.stored_runs import command, measured
 from lmsweep.config.evaluation import EvaluationConfig
-from lmsweep.evaluation.attack import evaluate
+from lmsweep.evaluation.attack import attack_measurements
 
 
 def main() -> None:
@@ -11,14 +12,14 @@ def main() -> None:
 
 
 def _work(config: EvaluationConfig) -> None:
-    for job, folder, results in evaluate(config):
-        by = "itself" if job.source is None or job.source.id == job.target.id else f"run {job.source.id}"
-        curve = "  ".join(
-            f"{strength:g}: {accuracy:.2%}"
-            for strength, accuracy in zip(results["strengths"], results["accuracy"], strict=True)
-        )
-        print(
-            f"{folder.path}  {results['method']} (run {job.target.id}), {config.attack.kind} from {by}, "
-            f"accuracy by {results['unit']}  {curve}",
-            flush=True,
-        )
+    wanted, runs = attack_measurements(config)
+    for folder, results in measured([measurement_job(one, runs) for one in wanted]):
+        by = "itself" if results["source"] is None else f"run {results['source']}"
+        for name, found in results["curves"].items():
+            points = zip(found["strengths"], found["accuracy"], strict=True)
+            curve = "  ".join(f"{strength:g}: {accuracy:.2%}" for strength, accuracy in points)
+            print(
+                f"{folder.path}  {results['methods'][name]} (run {name}), {config.attack.kind} from {by}, "
+                f"accuracy by {results['unit']}  {curve}",
+                flush=True,
+            )

@@ -5,12 +5,13 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from lmsweep.commands.stored_runs import command
+from lmsweep.commands.jobs import measurement_job
+from lmsweep.commands.stored_runs import command, measured
 from lmsweep.config.evaluation import AuditConfig
-from lmsweep.evaluation.audit import audit
+from lmsweep.evaluation.audit import audit_measurement, judged
 from lmsweep.evaluation.runs import find_run
-from lmsweep.store.store import RunFolder
-from lmsweep.sweep.execute import Results
+from lmsweep.store.folder import RunFolder
+from lmsweep.store.job import Results
 
 ROWS = {
     "fgsm": "FGSM, one step",
@@ -28,16 +29,18 @@ def main() -> None:
 
 
 def _work(config: AuditConfig) -> None:
+    wanted = [audit_measurement(config, find_run(config.outputs, name)) for name in config.runs]
     console = Console(file=sys.stdout, highlight=False)
-    for name in config.runs:
-        folder, results = audit(config, find_run(config.outputs, name))
-        show(results, folder, console)
+    for folder, results in measured([measurement_job(one, runs) for one, runs in wanted]):
+        verdict, reasons = judged(config, results)
+        show({**results, "verdict": verdict, "reasons": reasons}, folder, console)
 
 
 def show(results: Results, folder: RunFolder, console: Console) -> None:
     """Print the accuracies as a table, then the verdict and its reasons."""
     evidence = results["evidence"]
-    title = f"{results['method']}, run {results['target']}: accuracy on {evidence['samples']} samples"
+    (target,) = results["targets"]
+    title = f"{results['methods'][target]}, run {target}: accuracy on {evidence['samples']} samples"
     table = Table("attack", "0", *(f"{epsilon:g}" for epsilon in evidence["epsilons"]), "1", title=title)
     for key, name in ROWS.items():
         if evidence[key] is None:

@@ -2,16 +2,13 @@
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from lmsweep.errors import ConfigError, UserError
-
-_interrupted_by: int = signal.SIGINT
+from lmsweep.processes import interrupted_by
 
 
 def outputs_argument(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +27,7 @@ def reported(
     try:
         function()
     except KeyboardInterrupt:
-        stop("Stopped; the same command goes on from the last checkpoint.", 128 + _interrupted_by)
+        stop("Stopped; the same command goes on from the last checkpoint.", 128 + interrupted_by())
     except ConfigError as error:
         stop(str(error), 2)
     except UserError as error:
@@ -45,17 +42,6 @@ def reported(
             raise
         # Inside a run it would be that run's failure; here a folder or file of the store cannot be used.
         stop(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
-
-
-def stop_on_sigterm() -> None:
-    """Let SIGTERM, from a shell or a scheduler, stop this process as Ctrl-C does."""
-
-    def interrupt(signum: int, _frame: FrameType | None) -> None:
-        global _interrupted_by
-        _interrupted_by = signum
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
 
 
 def stop(sentence: str, status: int) -> NoReturn:

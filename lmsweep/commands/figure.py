@@ -4,8 +4,11 @@ import argparse
 from collections.abc import Sequence
 
 from lmsweep.commands.run import reported
-from lmsweep.config.sweeps import read_sweep
-from lmsweep.figures.summary import draw_figure
+from lmsweep.config.sweeps import Sweep, read_sweep
+from lmsweep.evaluation.audit import judged
+from lmsweep.figures.make import make_figure
+from lmsweep.figures.summary import print_claims
+from lmsweep.tracking.jobs import mirror_figure
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -20,4 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _draw(words: Sequence[str], scale: str) -> None:
     overrides = [word for word in words if "=" in word]
     for name in (word for word in words if "=" not in word):
-        draw_figure(read_sweep(name, scale, overrides))
+        draw(read_sweep(name, scale, overrides))
+
+
+def draw(sweep: Sweep, *, tell: bool = True) -> None:
+    """Make a figure from the store and mirror it; with `tell`, print its claims and where it is."""
+    made = make_figure(sweep, judged)
+    mirror_figure(sweep.tracking, sweep.outputs, made.record, made.picture)
+    if tell:
+        print_claims(made.record)
+        print(made.picture, flush=True)

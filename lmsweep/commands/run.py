@@ -1,30 +1,33 @@
-"""The command line: Hydra composes, the schema checks, `execute` does the work."""
+"""`lmsweep key=value ...` is one run, `lmsweep -m key=a,b ...` a sweep: Hydra composes, the schema checks."""
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import hydra
 from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel
 
 from lmsweep.commands import common
 from lmsweep.config.explain import hydra_error
 from lmsweep.config.hydra import config_folder
-from lmsweep.config.run import RunConfig
-from lmsweep.sweep.plugins import register_plugins
-from lmsweep.sweep.task import RunTask
+from lmsweep.config.request import Request, split
+from lmsweep.config.run import RunConfig, parse
+from lmsweep.processes import stop_on_sigterm
+from lmsweep.store.job import Job, Results
+from lmsweep.store.lease import when_free
+from lmsweep.sweep.plan import Plan
+from lmsweep.sweep.sweeper import register_plugins
 
 
 def main() -> None:
-    """Entry point of `lmsweep`."""
+    """Entry point of a run or a sweep."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that `reported` can explain
     register_plugins()
-    # The task catches errors itself too, because Hydra prints a line of its own about any that leaves a job.
-    task = RunTask(reported)
-    common.stop_on_sigterm()
-    reported(hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")(task))
+    stop_on_sigterm()
+    reported(hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")(RunTask()))
 
 
 def reported(function: Callable[[], Any], schema: type[BaseModel] = RunConfig) -> None:
@@ -35,3 +38,61 @@ def reported(function: Callable[[], Any], schema: type[BaseModel] = RunConfig) -
 def _explain(schema: type[BaseModel], error: Exception) -> str | None:
     composing = isinstance(error, HydraException | OmegaConfBaseException)
     return hydra_error(schema, error) if composing else None
+
+
+class RunTask:
+    """What Hydra calls with a composed configuration; our launchers make a job of it instead."""
+
+    def __call__(self, config: DictConfig) -> float | None:
+        """Train, or read what is there, print one line, and return the validation accuracy."""
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.types import RunMode
+
+        plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            return run_one(plain, wait=True)  # errors pass, so that a foreign launcher goes on
+        # Caught here too, because Hydra prints a line of its own about any error that leaves a job.
+        reported(lambda: run_one(plain))
+        return None
+
+    def job(self, plain: Mapping[str, Any]) -> tuple[Job, Request]:
+        """The run that a composed configuration describes, and what the call wants done about it."""
+        from lmsweep.commands.jobs import training_job
+
+        config, request = split(plain)
+        return training_job(config), request
+
+    def score(self, results: Results) -> float:
+        """What a sweeper that searches maximises."""
+        return float(results["metrics"]["val_accuracy"])
+
+    def after(self, plan: Plan) -> None:
+        """Mirror what was finished before anybody asked for that."""
+        from lmsweep.commands.jobs import mirror_late
+
+        mirror_late({name: parse(job.config) for name, job in plan.jobs.items()})
+
+
+def run_one(plain: Mapping[str, Any], *, wait: bool = False) -> float | None:
+    """Do what a composed configuration asks for; None when it is only a rehearsal.
+
+    `wait` for another process that has the run, rather than saying so.
+    """
+    from lmsweep.commands.jobs import accuracies, run_training, training_job
+    from lmsweep.sweep.estimate import describe
+    from lmsweep.training.task_ranks import task_of
+
+    config, request = split(plain)
+    if request.dry_run:
+        print(describe(Plan.of([training_job(config)]), request), flush=True)
+        return None
+
+    def train() -> Any:
+        return run_training(config, request)
+
+    folder, results = when_free(train) if wait else train()
+    task = task_of(config, folder.id)
+    if task is not None and task.rank > 0:
+        return None  # task 0 speaks
+    print(f"{folder.path}  {accuracies(results)}", flush=True)
+    return float(results["metrics"]["val_accuracy"])

@@ -34,16 +34,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _answer(options: argparse.Namespace) -> str:
     outputs: Path = options.outputs
     with suppress(OSError):  # of a store that may only be read
-        settle_jobs(Store(outputs))
+        for kind in ("runs", "evaluations"):
+            settle_jobs(Store(outputs, kind))
     rows = overview(outputs, runs_of(outputs, options.sweep) if options.sweep else None)
     counted = Counter(row["state"] for row in rows)
     by_sweep = sweeps(outputs, rows) if not options.sweep else [(options.sweep, counted)]
+    evaluations = [] if options.sweep else overview(outputs, kind="evaluations")
     chosen = [row for row in rows if options.state in (None, row["state"])]
+    measured = [row for row in evaluations if options.state in (None, row["state"])]
     if options.json:
         content: dict[str, Any] = {"sweeps": {name: dict(c) for name, c in by_sweep}, "runs": chosen}
+        content["evaluations"] = measured
         return json.dumps(content, indent=1)
     lines = [f"{name}  {_counts(counts)}" for name, counts in by_sweep]
-    lines += [f"{len(rows)} runs in {outputs}  {_counts(counted)}", ""]
+    lines.append(f"{len(rows)} runs in {outputs}  {_counts(counted)}")
+    if evaluations:
+        lines.append(f"{len(evaluations)} evaluations  {_counts(Counter(r['state'] for r in evaluations))}")
+    lines.append("")
+    # Finished evaluations say nothing in a line that their figures do not say better.
+    chosen += [row for row in measured if row["state"] != "done"]
     order = {
         state: place for place, state in enumerate(("running", "queued", "failed", "damaged", "abandoned"))
     }

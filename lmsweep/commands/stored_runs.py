@@ -3,16 +3,26 @@
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from itertools import islice
 from typing import Any, TypeVar, cast
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lmsweep.commands.run import reported
 from lmsweep.config.evaluation import StoredRunsConfig, parse_as
 from lmsweep.config.hydra import config_folder
+from lmsweep.config.request import Request
+from lmsweep.store.folder import RunFolder
+from lmsweep.store.job import Job, Results
+from lmsweep.store.perform import RunFailedError
+from lmsweep.sweep.launcher import LocalLauncher
+from lmsweep.sweep.plan import Plan
+from lmsweep.sweep.sweeper import register_plugins
 
 # Options of Hydra whose value is a word of its own.
 OPTIONS_WITH_VALUE = (
@@ -29,6 +39,8 @@ def command(config_name: str, schema: type[C], work: Callable[[C], None]) -> Non
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that `reported` can explain
     sys.argv = [sys.argv[0], *hydra_arguments(sys.argv[1:])]
 
+    register_plugins()
+
     def task(config: DictConfig) -> None:
         plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
         # Caught here, because Hydra prints a line of its own about any error that leaves a job.
@@ -36,6 +48,22 @@ def command(config_name: str, schema: type[C], work: Callable[[C], None]) -> Non
 
     main = hydra.main(version_base="1.3", config_path=config_folder(), config_name=config_name)
     reported(main(task), schema)
+
+
+def measured(jobs: Sequence[Job]) -> list[tuple[RunFolder, Results]]:
+    """Have the configured launcher run what the store lacks; raise the first failure."""
+    plan = Plan.of(jobs)
+    if plan.missing(Request()):
+        launcher = cast(LocalLauncher, instantiate(HydraConfig.get().launcher))
+        with redirect_stdout(sys.stderr):  # stdout belongs to results
+            outcome = launcher.submit(plan, Request())
+        if outcome.failures:
+            name, why = next(iter(outcome.failures.items()))
+            raise RunFailedError(
+                f"Evaluation {name} failed: {why} (details in {plan.jobs[name].folder.error})"
+            )
+    found = [(plan.jobs[name].folder, plan.jobs[name].folder.read_results()) for name in plan.asked]
+    return [(folder, results) for folder, results in found if results is not None]
 
 
 def hydra_arguments(arguments: list[str]) -> list[str]:

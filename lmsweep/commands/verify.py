@@ -64,14 +64,15 @@ def verify(drawn: Path, expected: Path, tolerance: float) -> None:
 
 def verify_cell(name: str, scale: str, expected: Path, tolerance: float, jobs: int | None = None) -> None:
     """Train the cheapest cell of a figure again, in a store of its own, and compare what it gives."""
-    from lmsweep.commands.reproduce import reproduce_sweeps
+    from lmsweep.commands.reproduce import reproduce
 
     wanted = read_csv(expected)
     with tempfile.TemporaryDirectory(prefix="lmsweep-verify-") as folder:
-        sweep = cheapest_cell(read_sweep(name, scale, [f"outputs={folder}"]), wanted)
+        at_once = [f"hydra.launcher.jobs={jobs}"] if jobs is not None else []
+        sweep = cheapest_cell(read_sweep(name, scale, [f"outputs={folder}", *at_once]), wanted)
         method = next(iter(sweep.runs.values())).method_name()
         print(f"{name} is not drawn at {scale}; {len(sweep.runs)} runs of {method} are trained again.")
-        reproduce_sweeps([sweep], jobs=jobs, tell=False)
+        reproduce([sweep], tell=False)
         found = read_csv(sweep.drawn.with_suffix(".csv"))
     ids = {run for cell in found["selected"] for run in cell.split()}
     mine = wanted[[set(cell.split()) <= ids for cell in wanted["selected"]]]

@@ -2,13 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from hydra.errors import MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+
+from lmsweep.errors import ConfigError
 
 Schema = type[BaseModel]
 
@@ -74,6 +78,15 @@ def hydra_error(schema: Schema, error: BaseException) -> str:
             return _no_key(path, map(str, parent))
         return unknown_key(schema, unknown.group(1))
     return re.sub(r"\s+", " ", text).strip()
+
+
+@contextmanager
+def explained(schema: Schema) -> Iterator[None]:
+    """Turn what Hydra cannot compose inside into a ConfigError with one sentence."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(hydra_error(schema, error)) from None
 
 
 def _walk(schema: Schema, path: list[str]) -> list[FieldInfo]:

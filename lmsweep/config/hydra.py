@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -26,9 +27,9 @@ class Composer:
     are set by the very function that Hydra sets them with. A test compares both ways for every sweep.
     """
 
-    def __init__(self, loader: ConfigLoaderImpl, master: DictConfig, without: Sequence[str] = ()) -> None:
+    def __init__(self, loader: ConfigLoader, master: DictConfig, without: Sequence[str] = ()) -> None:
         """`without` are keys that no job needs; a long `figure` takes longer to copy than all others."""
-        self.loader = loader
+        self.loader = cast(ConfigLoaderImpl, loader)
         self.master = master
         self.without = without
         self.parser = OverridesParser.create(config_loader=loader)

@@ -1,6 +1,7 @@
 """A file of sweeps/ at a scale, expanded without Hydra's command line: which runs it asks for."""
 
 import hashlib
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ class Sweep:
     overrides: tuple[str, ...] = ()
     request: Request = field(default_factory=Request)
     jobs: tuple[tuple[str, ...], ...] = ()  # the command line of every job
+    launcher: Mapping[str, Any] = field(default_factory=dict)  # hydra.launcher, as it was composed
 
     @property
     def label(self) -> str:
@@ -98,19 +100,31 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
         sweeper = cast(dict[str, Any], OmegaConf.to_container(master.hydra.sweeper, resolve=True))
         parser = OverridesParser.create(loader)
         chosen = master.hydra.runtime.choices.method
-        jobs = expand(sweeper["params"], sweeper["by_method"], arguments, parser, chosen)
+        # What is for Hydra itself, such as the launcher, is no part of a job.
+        of_jobs = [word for word in arguments if not word.lstrip("+~").startswith("hydra")]
+        jobs = expand(sweeper["params"], sweeper["by_method"], of_jobs, parser, chosen)
         composer = Composer(loader, master, without=("figure",))
         asked = [split(composer.compose(job)) for job in jobs]
         runs = {config.id: config for config, _ in asked}
         parts = {
-            key: cast(dict[str, Any], OmegaConf.to_container(master[key], resolve=True))
-            for key in ("figure", "grid")
+            key: cast(dict[str, Any], OmegaConf.to_container(OmegaConf.select(master, key), resolve=True))
+            for key in ("figure", "grid", "hydra.launcher")
         }
-    # How the store is treated, where it is and where it is mirrored to, changes nothing about the figure.
-    apart = (*Request.model_fields, "tracking", "outputs")
-    changes = tuple(o for o in overrides if o.partition("=")[0].partition(".")[0] not in apart)
-    lines = tuple(map(tuple, jobs))
-    return Sweep(name, scale, runs, parts["figure"], parts["grid"], changes, asked[0][1], lines)
+    # How the store is treated, where it is, where it is mirrored to and what runs it, changes nothing about
+    # the figure.
+    apart = (*Request.model_fields, "tracking", "outputs", "hydra")
+    changes = tuple(o for o in overrides if re.split(r"[=./]", o.lstrip("+~"))[0] not in apart)
+    return Sweep(
+        name,
+        scale,
+        runs,
+        parts["figure"],
+        parts["grid"],
+        changes,
+        asked[0][1],
+        tuple(map(tuple, jobs)),
+        parts["hydra.launcher"],
+    )
 
 
 def _number(name: str) -> float:

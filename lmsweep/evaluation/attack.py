@@ -1,53 +1,35 @@
-"""Attack stored runs: which evaluations a request means, and how they are measured."""
+"""Attack stored runs: which measurements a request means, and how they are made."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from lmsweep.config.evaluation import EvaluationConfig
+from lmsweep.config.measurement import Measurement
 from lmsweep.errors import ConfigError
-from lmsweep.evaluation.jobs import Job, complete
+from lmsweep.evaluation.jobs import Runs
 from lmsweep.evaluation.runs import StoredRun, check_transfer, cross_entropy_source, find_run
-from lmsweep.store.store import RunFolder
-from lmsweep.sweep.execute import Results
-from lmsweep.tracking.jobs import mirror_attack
 
 
-def evaluate(config: EvaluationConfig) -> list[tuple[Job, RunFolder, Results]]:
-    """The evaluations that `config` asks for; those in the store already are only read.
+def attack_measurements(config: EvaluationConfig) -> tuple[list[Measurement], dict[str, StoredRun]]:
+    """The measurements that a request means, and the runs they name.
 
-    White-box (`source=self`) is one evaluation per run. With any other source it is one per pair of source
-    and target, so that requests share pairs; the examples of a source are made once for all its targets.
+    White-box (`source=self`) is one measurement per run; with any other source it is one per source, because
+    the examples of a source are made once for all its targets.
     """
-    jobs = _jobs(config)
-    done: dict[str, tuple[RunFolder, Results]] = {}
-    fresh: list[Job] = []
-
-    def work(missing: list[Job], _folders: list[RunFolder]) -> list[Results]:
-        fresh.extend(missing)
-        return _measure(config, missing)
-
-    for group in _groups(config, jobs):
-        found = complete(config.outputs, group, work)
-        done |= {job.id: pair for job, pair in zip(group, found, strict=True)}
-    for job in fresh:
-        mirror_attack(config.tracking, config.outputs, job.target.config, done[job.id][1])
-    return [(job, *done[job.id]) for job in jobs]
-
-
-def _jobs(config: EvaluationConfig) -> list[Job]:
     targets = [find_run(config.outputs, name) for name in config.runs]
     if config.source == "self":
-        options = config.attack_identity(transfer=False)
-        return [Job("attack", run, run, options) for run in targets]
+        return [Measurement("attack", config, (run.id,)) for run in targets], {run.id: run for run in targets}
     if not config.attack.transfers:
         raise ConfigError(
             f"source={config.source} is not allowed with attack.kind={config.attack.kind}: it must be self."
         )
-    options = config.attack_identity(transfer=True)
-    pairs = _pairs(config, targets)
-    for source, target in pairs:
+    groups: dict[str, list[str]] = {}
+    runs: dict[str, StoredRun] = {}
+    for source, target in _pairs(config, targets):
         check_transfer(source, target, config.split)
-    return [Job("attack", target, source, options) for source, target in pairs]
+        groups.setdefault(source.id, []).append(target.id)
+        runs |= {source.id: source, target.id: target}
+    wanted = [Measurement("attack", config, tuple(sorted(group)), source) for source, group in groups.items()]
+    return wanted, runs
 
 
 def _pairs(config: EvaluationConfig, targets: list[StoredRun]) -> list[tuple[StoredRun, StoredRun]]:
@@ -59,32 +41,27 @@ def _pairs(config: EvaluationConfig, targets: list[StoredRun]) -> list[tuple[Sto
     return [(source, target) for target in targets]
 
 
-def _groups(config: EvaluationConfig, jobs: list[Job]) -> list[list[Job]]:
-    """Jobs that are measured together: for transfer, all that take their examples from the same source."""
-    groups: dict[str, list[Job]] = {}
-    for job in jobs:
-        key = job.id if config.source == "self" or job.source is None else job.source.id
-        groups.setdefault(key, []).append(job)
-    return list(groups.values())
-
-
-def _measure(config: EvaluationConfig, jobs: list[Job]) -> list[Results]:
+def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
+    """The accuracy of every target over the attack's strengths."""
     from lmsweep.attacks import attack_curve, transfer_curves
     from lmsweep.evaluation.checkpoints import batches_of, device_of, load_run
 
+    config = measurement.config
+    if not isinstance(config, EvaluationConfig):
+        raise TypeError(f"{type(config).__name__} describes no attack")
     device, attack = device_of(config), config.attack
-    source = load_run(jobs[0].source or jobs[0].target, config.root, device)
+    source = load_run(runs[measurement.source or measurement.targets[0]], config.root, device)
     batches = batches_of(config, source.data)
-    common: Mapping[str, Any] = {"unit": attack.unit}
-    if config.source == "self":
-        stop = jobs[0].options["attack"].get("early_stop", False)
-        curve = attack_curve(source.network, batches, attack, seed=config.seed, early_stop=stop)
-        return [{**curve.to_dict(), **common}]
-    networks = {
-        job.id: source.network
-        if job.target.id == source.run.id
-        else load_run(job.target, config.root, device).network
-        for job in jobs
-    }
-    curves = transfer_curves(source.network, networks, batches, attack, seed=config.seed)
-    return [{**curves[job.id].to_dict(), **common} for job in jobs]
+    if measurement.source is None:
+        stop = measurement.frozen["attack"].get("early_stop", False)
+        found = attack_curve(source.network, batches, attack, seed=config.seed, early_stop=stop)
+        curves = {measurement.targets[0]: found}
+    else:
+        networks = {
+            name: source.network
+            if name == measurement.source
+            else load_run(runs[name], config.root, device).network
+            for name in measurement.targets
+        }
+        curves = transfer_curves(source.network, networks, batches, attack, seed=config.seed)
+    return {"unit": attack.unit, "curves": {name: curve.to_dict() for name, curve in curves.items()}}

@@ -1,40 +1,28 @@
 """Is a run's robustness real, or are its gradients masked? The audit of stored runs."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from lmsweep.config.evaluation import AuditConfig
+from lmsweep.config.measurement import Measurement
 from lmsweep.errors import ConfigError, UserError
-from lmsweep.evaluation.jobs import Job, complete
+from lmsweep.evaluation.jobs import Runs
 from lmsweep.evaluation.runs import StoredRun, check_transfer, cross_entropy_source, find_run
-from lmsweep.store.store import RunFolder
-from lmsweep.sweep.execute import Results
 
 
-def audit(config: AuditConfig, run: StoredRun) -> tuple[RunFolder, Results]:
-    """Measure one run, or read what was measured before, and judge it by the thresholds of this request."""
-    job = audit_job(config, run, _source(config, run))
-    ((folder, results),) = complete(config.outputs, [job], lambda jobs, _: _measure(config, jobs))
-    verdict, reasons = judged(config, results)
-    return folder, {**results, "verdict": verdict, "reasons": reasons}
+def audit_measurement(config: AuditConfig, run: StoredRun) -> tuple[Measurement, dict[str, StoredRun]]:
+    """The audit of a run as the store knows it, and the runs it names."""
+    source = _source(config, run)
+    runs = {run.id: run, source.id: source} if source else {run.id: run}
+    return Measurement("audit", config, (run.id,), source.id if source else None), runs
 
 
-def audit_job(config: AuditConfig, run: StoredRun, source: StoredRun | None) -> Job:
-    """The audit of a run as the store knows it; `source` is whose examples transfer is tested with."""
-    return Job("audit", run, source, _options(config))
-
-
-def judged(config: AuditConfig, results: Results) -> tuple[str, list[str]]:
+def judged(config: AuditConfig, results: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The verdict on stored evidence, and its reasons."""
     from lmsweep.attacks.masking import Evidence, Thresholds, judge
 
     evidence, thresholds = Evidence(**results["evidence"]), Thresholds(**config.thresholds.model_dump())
     return judge(evidence, thresholds)
-
-
-def _options(config: AuditConfig) -> dict[str, Any]:
-    options = config.identity_dict()
-    del options["source"], options["thresholds"]  # thresholds judge the evidence; the store keeps that only
-    return options
 
 
 def _source(config: AuditConfig, run: StoredRun) -> StoredRun | None:
@@ -56,25 +44,27 @@ def _source(config: AuditConfig, run: StoredRun) -> StoredRun | None:
         return None
 
 
-def _measure(config: AuditConfig, jobs: list[Job]) -> list[Results]:
+def measure_audit(measurement: Measurement, runs: Runs) -> dict[str, Any]:
+    """Run every attack of the audit on the target."""
     from lmsweep.attacks.masking import measure
     from lmsweep.evaluation.checkpoints import batches_of, device_of, load_run
 
+    config = measurement.config
+    if not isinstance(config, AuditConfig):
+        raise TypeError(f"{type(config).__name__} describes no audit")
     device = device_of(config)
-    results = []
-    for job in jobs:
-        checkpoint = load_run(job.target, config.root, device)
-        evidence = measure(
-            checkpoint.network,
-            batches_of(config, checkpoint.data),
-            epsilons=config.epsilons,
-            alpha=config.alpha,
-            pgd_steps=config.pgd_steps,
-            restarts=config.restarts,
-            queries=config.queries,
-            unbounded_alpha=config.unbounded_alpha,
-            seed=config.seed,
-            source=load_run(job.source, config.root, device).network if job.source else None,
-        )
-        results.append({"evidence": evidence.to_dict()})
-    return results
+    checkpoint = load_run(runs[measurement.targets[0]], config.root, device)
+    source = load_run(runs[measurement.source], config.root, device) if measurement.source else None
+    evidence = measure(
+        checkpoint.network,
+        batches_of(config, checkpoint.data),
+        epsilons=config.epsilons,
+        alpha=config.alpha,
+        pgd_steps=config.pgd_steps,
+        restarts=config.restarts,
+        queries=config.queries,
+        unbounded_alpha=config.unbounded_alpha,
+        seed=config.seed,
+        source=source.network if source else None,
+    )
+    return {"evidence": evidence.to_dict()}

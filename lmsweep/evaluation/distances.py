@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from lmsweep.config.evaluation import DistancesConfig
-from lmsweep.evaluation.jobs import Job, complete
-from lmsweep.evaluation.runs import StoredRun
-from lmsweep.store.store import RunFolder
-from lmsweep.sweep.execute import Results
+from lmsweep.config.measurement import Measurement
+from lmsweep.evaluation.jobs import Runs
+from lmsweep.store.folder import RunFolder
 
 PICTURE = "distances.png"
 
@@ -33,29 +32,22 @@ def draw_agreement(agreements: Sequence[dict[str, Any]], path: Path, title: str)
     figure.savefig(path, dpi=150)
 
 
-def _measure(config: DistancesConfig, jobs: list[Job], folders: list[RunFolder]) -> list[Results]:
+def measure_distances(measurement: Measurement, runs: Runs, folder: RunFolder) -> dict[str, Any]:
+    """Both distances in every norm, and a picture of them in the job's folder."""
     from lmsweep.attacks.distances import compare_distances
     from lmsweep.evaluation.checkpoints import batches_of, device_of, load_run
 
-    device = device_of(config)
-    results = []
-    for job, folder in zip(jobs, folders, strict=True):
-        checkpoint = load_run(job.target, config.root, device)
-        batches = batches_of(config, checkpoint.data)
-        agreements = [
-            compare_distances(
-                checkpoint.network, batches, norm=norm, steps=config.steps, seed=config.seed
-            ).to_dict()
-            for norm in config.norms
-        ]
-        name = job.target.config.method_name()
-        draw_agreement(agreements, folder.path / PICTURE, f"{name}, run {job.target.id}")
-        results.append({"distances": agreements})
-    return results
-
-
-def distances(config: DistancesConfig, run: StoredRun) -> tuple[RunFolder, Results]:
-    """Measure one run, or read what was measured before."""
-    job = Job("distances", run, None, config.identity_dict())
-    ((folder, results),) = complete(config.outputs, [job], lambda jobs, fs: _measure(config, jobs, fs))
-    return folder, results
+    config, (target,) = measurement.config, measurement.targets
+    if not isinstance(config, DistancesConfig):
+        raise TypeError(f"{type(config).__name__} describes no distances")
+    checkpoint = load_run(runs[target], config.root, device_of(config))
+    batches = batches_of(config, checkpoint.data)
+    agreements = [
+        compare_distances(
+            checkpoint.network, batches, norm=norm, steps=config.steps, seed=config.seed
+        ).to_dict()
+        for norm in config.norms
+    ]
+    title = f"{runs[target].config.method_name()}, run {target}"
+    draw_agreement(agreements, folder.path / PICTURE, title)
+    return {"distances": agreements}

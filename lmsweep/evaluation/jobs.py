@@ -1,74 +1,94 @@
-"""Evaluations as jobs: identity, cache, and what each of them says about its runs."""
+"""Evaluations as jobs: what is measured of stored runs, kept and run like any other job."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from lmsweep.config.identity import run_id
+from lmsweep.config.measurement import Measurement
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.provenance import provenance
-from lmsweep.store.store import RunFolder, Store
-from lmsweep.sweep.execute import Results, perform
+from lmsweep.store.folder import RunFolder
+from lmsweep.store.job import Job, Needs, Results, Work
 
-# Raise this when an attack or measurement changes in a way that makes old results incomparable.
-EVALUATION_VERSION = 3
+Runs = Mapping[str, StoredRun]
+Mirror = Callable[[Results], None]  # is told the results of a new measurement
 
 
-@dataclass(frozen=True)
-class Job:
-    """One measurement on one run, with examples from `source` when that is another run."""
+def evaluation_job(measurement: Measurement, runs: Runs, mirror: Mirror | None = None) -> Job:
+    """The job of a measurement; `runs` are the stored runs it names, by id."""
+    config = measurement.config
+    runs = {name: runs[name] for name in measurement.runs}
+    methods = dict.fromkeys(runs[name].config.method_name() for name in measurement.targets)
+    target = runs[measurement.targets[0]].config
+    about: dict[str, Any] = {
+        "method": ", ".join(methods),
+        "data": target.data.name,
+        "kind": measurement.kind,
+        "target": " ".join(measurement.targets),
+        "seed": target.seed,
+    }
+    return Job(
+        kind=measurement.kind,
+        id=measurement.id,
+        outputs=config.outputs,
+        config=measurement.frozen,
+        about=about,
+        begin=partial(_evaluation, measurement, runs, mirror),
+        summary=_summary,
+        needs=Needs(config.accelerator, config.threads),
+        preload=("lmsweep.training.preload",),
+    )
 
-    kind: str
-    target: StoredRun
-    source: StoredRun | None
-    options: Mapping[str, Any]
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """All that can change the result: kind, checkpoints and options."""
-        return {
-            "kind": self.kind,
-            "target": self.target.id,
-            "source": self.source.id if self.source else None,
-            **self.options,
+@contextmanager
+def _evaluation(measurement: Measurement, runs: Runs, mirror: Mirror | None) -> Iterator[Work]:
+    found: list[Results] = []
+
+    def work(folder: RunFolder) -> Results:
+        started = time.time()
+        values = _measure(measurement, runs, folder)
+        methods = {name: runs[name].config.method_name() for name in measurement.runs}
+        results = {
+            "id": measurement.id,
+            **measurement.frozen,
+            "methods": methods,
+            **values,
+            "seconds": time.time() - started,
+            "provenance": provenance(),
         }
+        found.append(results)
+        return results
 
-    @property
-    def id(self) -> str:
-        """The hash of the checkpoints' ids and the options."""
-        return run_id(self.config, EVALUATION_VERSION)
-
-    def describe(self) -> dict[str, Any]:
-        """What figures want to know about the runs without looking them up."""
-        source = self.source.config if self.source else None
-        return {
-            "id": self.id,
-            **self.config,
-            "method": self.target.config.method_name(),
-            "seed_of_run": self.target.config.seed,
-            "source_method": source.method_name() if source else None,
-        }
+    yield work
+    if mirror and found:  # what was there already has been mirrored before
+        mirror(found[0])
 
 
-def complete(
-    outputs: str,
-    jobs: Sequence[Job],
-    work: Callable[[list[Job], list[RunFolder]], list[Results]],
-) -> list[tuple[RunFolder, Results]]:
-    """Return folder and results of each job; `work` measures those that the store does not have yet."""
-    store = Store(outputs, "evaluations")
-    missing = {job.id: job for job in jobs if store.run(job.id).read_results() is None}
-    if missing:
+def _measure(measurement: Measurement, runs: Runs, folder: RunFolder) -> Results:
+    # These import torch, which a list of jobs does not need.
+    if measurement.kind == "attack":
+        from lmsweep.evaluation.attack import measure_attack
 
-        def measure(folders: list[RunFolder]) -> list[Results]:
-            started = time.time()
-            found = work([missing[folder.id] for folder in folders], folders)
-            common = {"seconds": time.time() - started, "provenance": provenance()}
-            return [
-                {**missing[folder.id].describe(), **values, **common}
-                for folder, values in zip(folders, found, strict=True)
-            ]
+        return measure_attack(measurement, runs)
+    if measurement.kind == "audit":
+        from lmsweep.evaluation.audit import measure_audit
 
-        perform(store, {name: job.config for name, job in missing.items()}, measure)
-    return [(store.run(job.id), store.run(job.id).read_results() or {}) for job in jobs]
+        return measure_audit(measurement, runs)
+    if measurement.kind == "distances":
+        from lmsweep.evaluation.distances import measure_distances
+
+        return measure_distances(measurement, runs, folder)
+    from lmsweep.evaluation.regions import measure_regions
+
+    return measure_regions(measurement, runs, folder)
+
+
+def _summary(results: Results) -> str:
+    """What was found, in a few words."""
+    if "curves" in results:
+        curve = next(iter(results["curves"].values()))
+        points = zip(curve["strengths"], curve["accuracy"], strict=True)
+        return "  ".join(f"{strength:g}: {accuracy:.1%}" for strength, accuracy in points)
+    return str(results["kind"])

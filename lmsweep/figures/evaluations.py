@@ -1,45 +1,42 @@
-"""Which evaluations a figure needs of its selected runs, and what the store has of them."""
+"""Which measurements a figure needs of its selected runs, and what the store has of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, parse_as
+from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, StoredRunsConfig, parse_as
 from lmsweep.config.hydra import config_folder
-from lmsweep.config.run import RunConfig
+from lmsweep.config.measurement import Measurement
+from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
-from lmsweep.evaluation.jobs import Job
-from lmsweep.evaluation.runs import StoredRun
+from lmsweep.figures.draw_regions import Regions
 from lmsweep.figures.spec import FigureSpec
-from lmsweep.store.store import RunFolder, Store
+from lmsweep.store.folder import RunFolder
+from lmsweep.store.store import Store
 
 ATTACKER = "xent"  # whose examples black-box attacks take, as the paper
+REGIONS_FILE = "regions.npz"  # what the evaluation of decision regions leaves in its folder
+
+# The verdict on the evidence of an audit, and its reasons.
+Judge = Callable[[AuditConfig, Mapping[str, Any]], tuple[str, list[str]]]
 
 
 @dataclass(frozen=True)
-class Request:
-    """Evaluations that are measured together: `targets` under the examples of `source`, or their own."""
+class Wanted:
+    """A measurement, and what the figure wants it for: the name of an attack, or a method."""
 
-    attack: str
-    config: EvaluationConfig
-    targets: tuple[str, ...]
-    source: str | None  # None: each target attacks itself
+    name: str
+    measurement: Measurement
 
-    def jobs(self, runs: Mapping[str, RunConfig]) -> dict[str, Job]:
-        """The evaluation of each target."""
-        store = Store(self.config.outputs)
-        stored = {name: StoredRun(store.run(name), runs[name]) for name in (*self.targets, *self._sources())}
-        options = self.config.attack_identity(transfer=self.source is not None)
-        return {
-            name: Job("attack", stored[name], stored[self.source or name], options) for name in self.targets
-        }
-
-    def _sources(self) -> tuple[str, ...]:
-        return (self.source,) if self.source else ()
+    @property
+    def folder(self) -> RunFolder:
+        """Where the store keeps the measurement, whether it is there or not."""
+        return Store(self.measurement.config.outputs, "evaluations").run(self.measurement.id)
 
 
 def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> dict[str, EvaluationConfig]:
@@ -70,76 +67,86 @@ def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> 
     return configs
 
 
-def requests(
+def attacks(
     spec: FigureSpec, selected: pd.DataFrame, configs: Mapping[str, EvaluationConfig]
-) -> Iterator[Request]:
-    """What has to be evaluated; `selected` has a row per panel and run.
+) -> Iterator[Wanted]:
+    """The attacks that the figure's panels show; `selected` has a row per panel and run.
 
     A black-box attack takes its examples from the selected cross-entropy run with the next other seed, so
     that no network is attacked by itself, and all methods of a seed meet the same examples.
     """
     for name, config in configs.items():
-        panels = [panel for panel in spec.panels if panel.attack == name]
-        rows = selected[selected["panel"].isin([panel.name for panel in panels])]
-        targets = rows.drop_duplicates("run").sort_values("run")
+        panels = [panel.name for panel in spec.panels if panel.attack == name]
+        targets = selected[selected["panel"].isin(panels)].drop_duplicates("run").sort_values("run")
         if config.source == "self":
             for run in targets["run"]:
-                yield Request(name, config.model_copy(update={"runs": [run]}), (run,), None)
+                yield Wanted(name, Measurement("attack", config, (run,)))
             continue
         attackers = _attackers(selected)
         for seed in sorted(set(targets["seed"])):
-            group = targets[targets["seed"] == seed]
             source = _next(attackers, seed)
             if source is not None:
-                runs = tuple(group["run"])
-                update = {"runs": list(runs), "source": source}
-                yield Request(name, config.model_copy(update=update), runs, source)
+                runs = tuple(targets[targets["seed"] == seed]["run"])
+                yield Wanted(name, Measurement("attack", config, runs, source))
 
 
-def audit_requests(
-    spec: FigureSpec, selected: pd.DataFrame, outputs: str, overrides: Sequence[str]
-) -> Iterator[tuple[str, AuditConfig]]:
-    """The audit of the first seed of each method that the figure attacks: the method, and the request."""
+def audits(sweep: Sweep, spec: FigureSpec, selected: pd.DataFrame) -> Iterator[Wanted]:
+    """The masking audit of the first seed of each method that the figure attacks."""
     if not spec.audit:
         return
-    config = parse_as(AuditConfig, _composed("audit", outputs, overrides))
+    config = parse_as(AuditConfig, _composed("audit", str(sweep.outputs), sweep.grid["audit"]))
     attackers = _attackers(selected)
     rows = selected[selected["panel"].isin(spec.attack_panels)].sort_values("seed")
     for method, row in rows.drop_duplicates("method").set_index("method").iterrows():
-        source = _next(attackers, int(row["seed"])) or "none"
-        yield str(method), config.model_copy(update={"runs": [row["run"]], "source": source})
+        source = _next(attackers, int(row["seed"]))
+        yield Wanted(str(method), Measurement("audit", config, (row["run"],), source))
 
 
-def curves(
-    requested: Sequence[Request], runs: Mapping[str, RunConfig]
-) -> tuple[dict[str, dict[str, dict[str, Any]]], list[str]]:
-    """What the store has: by attack and run the results, and the ids of all evaluations read."""
+def regions(sweep: Sweep, spec: FigureSpec, points: pd.DataFrame) -> Iterator[Wanted]:
+    """The decision regions of the first seed of each method, in the order of the figure."""
+    if spec.kind != "regions":
+        return
+    composed = _composed("stored_runs", str(sweep.outputs), ["accelerator=cpu"])
+    config = parse_as(StoredRunsConfig, composed)
+    first = points.sort_values("seed").drop_duplicates("method").set_index("method")["run"]
+    for method in spec.methods:
+        if method in first.index:
+            yield Wanted(method, Measurement("regions", config, (str(first[method]),)))
+
+
+def curves(wanted: Sequence[Wanted]) -> tuple[dict[str, dict[str, dict[str, Any]]], list[str]]:
+    """What the store has: by attack and run the curve, and the ids of all evaluations read."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     ids = []
-    for request in requested:
-        store = Store(request.config.outputs, "evaluations")
-        for run, job in request.jobs(runs).items():
-            results = store.run(job.id).read_results()
-            if results is not None:
-                found.setdefault(request.attack, {})[run] = results
-                ids.append(job.id)
+    for one in wanted:
+        results = one.folder.read_results()
+        if results is not None:
+            found.setdefault(one.name, {}).update(results["curves"])
+            ids.append(one.measurement.id)
     return found, ids
 
 
-def missing_requests(requested: Sequence[Request], runs: Mapping[str, RunConfig]) -> list[Request]:
-    """Those of which the store lacks an evaluation."""
+def verdicts(wanted: Sequence[Wanted], judge: Judge) -> list[dict[str, Any]]:
+    """The verdicts on the audits that the store has evidence of."""
+    found = []
+    for one in wanted:
+        results, config = one.folder.read_results(), one.measurement.config
+        if results is not None and isinstance(config, AuditConfig):
+            verdict, reasons = judge(config, results)
+            (run,) = one.measurement.targets
+            found.append({"method": one.name, "run": run, "verdict": verdict, "reasons": reasons})
+    return found
 
-    def is_done(folder: RunFolder) -> bool:
-        return folder.read_status().get("state") == "done"
 
-    return [
-        request
-        for request in requested
-        if not all(
-            is_done(Store(request.config.outputs, "evaluations").run(job.id))
-            for job in request.jobs(runs).values()
-        )
-    ]
+def read_regions(wanted: Sequence[Wanted]) -> list[Regions]:
+    """The decision regions that the store has."""
+    found = []
+    for one in wanted:
+        results = one.folder.read_results()
+        if results is not None:
+            with np.load(one.folder.path / REGIONS_FILE, allow_pickle=False) as arrays:
+                found.append(Regions(one.name, **arrays, test_accuracy=results["test_accuracy"]))
+    return found
 
 
 def _attackers(selected: pd.DataFrame) -> dict[int, str]:

@@ -12,12 +12,21 @@ from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.figures import collect
 from lmsweep.figures.aggregate import aggregate, missing, ordered
-from lmsweep.figures.audits import read_audits
 from lmsweep.figures.claims import check_claims
 from lmsweep.figures.draw import draw_curves
 from lmsweep.figures.draw_distances import draw_distances
 from lmsweep.figures.draw_regions import draw_regions
-from lmsweep.figures.evaluations import Request, attack_configs, curves, requests
+from lmsweep.figures.evaluations import (
+    Judge,
+    Wanted,
+    attack_configs,
+    attacks,
+    audits,
+    curves,
+    read_regions,
+    regions,
+    verdicts,
+)
 from lmsweep.figures.expected import expected_cells
 from lmsweep.figures.layout import save
 from lmsweep.figures.record import build_record, write_record
@@ -42,19 +51,22 @@ def spec_of(sweep: Sweep) -> FigureSpec:
     return spec if sweep.grid["same_data"] else spec.model_copy(update={"references": []})
 
 
-def attacked(sweep: Sweep, spec: FigureSpec) -> tuple[pd.DataFrame, list[Request]]:
-    """The runs that selection chooses for the attack panels, and the evaluations they need."""
-    rows = collect.run_rows(sweep.runs, Store(sweep.outputs), collect.axes_of(spec))
-    return _attacked(spec, rows, attack_configs_of(sweep, spec))
+def measurements(sweep: Sweep) -> list[Wanted]:
+    """What has to be measured of the finished runs that selection chooses: attacks, audits, regions."""
+    spec, store = spec_of(sweep), Store(sweep.outputs)
+    rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec))
+    chosen, asked = _attacked(spec, rows, attack_configs_of(sweep, spec))
+    points = select(spec.selection, _points(sweep, spec, rows, {}), spec.attack_panels)
+    return [*asked, *audits(sweep, spec, chosen), *regions(sweep, spec, points)]
 
 
-def make_figure(sweep: Sweep) -> Made:
-    """Write the PNG, PDF, CSV and JSON of a figure below outputs/figures/<scale>/."""
+def make_figure(sweep: Sweep, judge: Judge) -> Made:
+    """Write the PNG, PDF, CSV and JSON of a figure below outputs/figures/<scale>/; `judge` reads audits."""
     spec, store = spec_of(sweep), Store(sweep.outputs)
     rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec))
     configs = attack_configs_of(sweep, spec)
     chosen_to_attack, asked = _attacked(spec, rows, configs)
-    found, evaluation_ids = curves(asked, sweep.runs)
+    found, evaluation_ids = curves(asked)
     chosen = select(spec.selection, _points(sweep, spec, rows, found), spec.attack_panels)
     tested = chosen[chosen["split"] == "test"] if "split" in chosen else chosen
     table = _table(spec, chosen)
@@ -79,7 +91,7 @@ def make_figure(sweep: Sweep) -> Made:
             same_data=bool(sweep.grid["same_data"]),
             expected=expected,
         ),
-        audit=read_audits(sweep, spec, chosen_to_attack),
+        audit=verdicts(list(audits(sweep, spec, chosen_to_attack)), judge),
         cost=cost,
     )
     figure = _draw(sweep, spec, table, tested, gone)
@@ -99,9 +111,7 @@ def _draw(
     if spec.kind == "distances":
         layers = table.rename(columns={"panel": "layer", "x": "step"})
         return draw_distances(layers, spec.title, scale, methods=spec.methods)
-    from lmsweep.figures.regions import regions  # imports torch
-
-    return draw_regions(regions(sweep, spec, points), spec.title, scale)
+    return draw_regions(read_regions(list(regions(sweep, spec, points))), spec.title, scale)
 
 
 def data_of(sweep: Sweep) -> str:
@@ -121,11 +131,11 @@ def attack_configs_of(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationCon
 
 def _attacked(
     spec: FigureSpec, rows: pd.DataFrame, configs: Mapping[str, EvaluationConfig]
-) -> tuple[pd.DataFrame, list[Request]]:
+) -> tuple[pd.DataFrame, list[Wanted]]:
     empty = pd.DataFrame(columns=collect.COLUMNS)
     parts = [_panel_points(panel, rows, {}) for panel in spec.panels if panel.attack is not None]
     chosen = select(spec.selection, collect.together([empty, *parts]), spec.attack_panels)
-    return chosen, list(requests(spec, chosen, configs))
+    return chosen, list(attacks(spec, chosen, configs))
 
 
 def _points(sweep: Sweep, spec: FigureSpec, rows: pd.DataFrame, found: dict[str, Any]) -> pd.DataFrame:

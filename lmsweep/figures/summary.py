@@ -1,4 +1,4 @@
-"""Draw a figure, and say on the terminal what it says about the paper."""
+"""Say on the terminal what a figure says about the paper."""
 
 import sys
 from collections.abc import Mapping
@@ -8,20 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lmsweep.config.sweeps import Sweep
-from lmsweep.figures.make import make_figure
-from lmsweep.tracking.jobs import mirror_figure
-
 STYLES = {"holds": "green", "fails": "red", "not resolved": "yellow", "not run": "dim"}
-
-
-def draw_figure(sweep: Sweep, *, tell: bool = True) -> None:
-    """Make a figure from the store and mirror it; with `tell`, print its claims and where it is."""
-    made = make_figure(sweep)
-    mirror_figure(sweep.tracking, sweep.outputs, made.record, made.picture)
-    if tell:
-        print_claims(made.record)
-        print(made.picture, flush=True)
 
 
 def print_claims(record: Mapping[str, Any]) -> None:

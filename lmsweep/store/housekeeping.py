@@ -2,9 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -13,6 +13,9 @@ from lmsweep.errors import UserError
 from lmsweep.store.overview import overview
 from lmsweep.store.store import RunFolder, Store
 from lmsweep.store.sweeps import runs_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, ten times faster
 
@@ -92,20 +95,24 @@ def remove(
 def _evaluations_of(outputs: Path, runs: set[str]) -> Iterator[str]:
     for folder in Store(outputs, "evaluations").folders():
         config = _read_yaml(folder.config)
-        if runs & {config.get("target"), config.get("source")}:
+        if runs & {*config.get("targets", ()), config.get("source")}:
             yield folder.id
 
 
-def export(outputs: Path, sweep: str | None, file: Path) -> int:
-    """Write one row per run, with its configuration as `config.*` columns; returns how many rows."""
+def results_table(outputs: Path, only: Iterable[str] | None = None) -> "pd.DataFrame":
+    """One row per run, with its configuration as `config.*` columns; `only` these runs when given."""
     import pandas as pd
 
+    store = Store(outputs)
+    rows = overview(outputs, only)
+    return pd.DataFrame([{**row, **_columns(_read_yaml(store.run(row["run"]).config))} for row in rows])
+
+
+def export(outputs: Path, sweep: str | None, file: Path) -> int:
+    """Write the table of results to a file; returns how many rows it has."""
     if file.suffix not in (".csv", ".parquet"):
         raise UserError(f"{file} is not allowed: the file to export to must end in .csv or .parquet.")
-    rows = overview(outputs, runs_of(outputs, sweep) if sweep else None)
-    store = Store(outputs)
-    full = [{**row, **_columns(_read_yaml(store.run(row["run"]).config))} for row in rows]
-    table = pd.DataFrame(full)
+    table = results_table(outputs, runs_of(outputs, sweep) if sweep else None)
     # A column of numbers, lists and words (gamma) has no one type; its text has.
     for name in table.columns:
         if table[name].dropna().map(type).nunique() > 1:

@@ -1,4 +1,4 @@
-"""Every run of a store at a glance: what `lmsweep.commands.status` and `lmsweep store export` show."""
+"""Every job of a store at a glance: what `lmsweep status` and `lmsweep store export` show."""
 
 import json
 import time
@@ -17,9 +17,9 @@ STATES = ("done", "running", "queued", "failed", "pending", "abandoned", "damage
 Row = dict[str, Any]
 
 
-def overview(outputs: Path, only: Iterable[str] | None = None) -> list[Row]:
-    """One row per run, by id; `only` these runs when given."""
-    store = Store(outputs)
+def overview(outputs: Path, only: Iterable[str] | None = None, kind: str = "runs") -> list[Row]:
+    """One row per run, by id; `only` these when given; with another `kind`, per evaluation."""
+    store = Store(outputs, kind)
     folders = store.folders() if only is None else [store.run(name) for name in sorted(only)]
     return [_row(folder) for folder in folders]
 
@@ -37,7 +37,7 @@ def _row(folder: RunFolder) -> Row:
             row["slurm"] = status["slurm"]
         if state == "done":
             results = json.loads(folder.results.read_bytes())
-            row |= {"seconds": results["seconds"], **results["metrics"]}
+            row |= {"seconds": results["seconds"], **results.get("metrics", {})}
         elif state in ("running", "abandoned"):
             row |= {"host": status["host"], "pid": status["pid"], "seconds": time.time() - status["started"]}
         elif state == "failed":

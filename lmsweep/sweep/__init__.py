@@ -1,1 +1,1 @@
-"""Which runs exist, which are missing, and where they are kept."""
+"""Grids become plans of jobs, and launchers run those that are missing. Knows nothing of margins."""

@@ -4,7 +4,9 @@ import os
 from collections.abc import Sequence
 
 from lmsweep.errors import ConfigError
+from lmsweep.processes import call_each, value_of
 from lmsweep.store.lease import SLURM_JOB
+from lmsweep.sweep.plan import Plan
 
 Slot = dict[str, str]
 
@@ -33,6 +35,24 @@ def slots(
     whole = len(gpus) - len(gpus) % gpus_per_run  # what is left over is too few for a run
     groups = [",".join(gpus[first : first + gpus_per_run]) for first in range(0, whole, gpus_per_run)]
     return [{"CUDA_VISIBLE_DEVICES": group} for _ in range(runs_per_gpu) for group in groups][:jobs]
+
+
+def places(plan: Plan, *, jobs: int | None = None, runs_per_gpu: int = 1) -> list[Slot]:
+    """What the processes that run the jobs of a plan may use, one slot for each of them."""
+    needs = [job.needs for job in plan.jobs.values()]
+    gpus: list[str] = []
+    if not all(need.accelerator == "cpu" for need in needs):
+        # In a worker, to keep torch out of this process; it starts the server of all later ones.
+        ended = call_each([{}], {"gpus": visible_gpus}, preload=preload_for(plan))["gpus"]
+        gpus = value_of(ended)
+    cores = cores_for(max(need.threads * need.devices for need in needs))
+    devices = max(need.devices for need in needs)
+    return slots(jobs=jobs, runs_per_gpu=runs_per_gpu, gpus=gpus, cores=cores, gpus_per_run=devices)
+
+
+def preload_for(plan: Plan) -> tuple[str, ...]:
+    """What the workers' server imports ahead."""
+    return tuple(dict.fromkeys(name for job in plan.jobs.values() for name in job.preload))
 
 
 def cores_for(threads: int) -> int:

@@ -1,11 +1,13 @@
-"""The launcher behind `lmsweep -m ...`: Hydra composes and expands, this executes."""
+"""Launchers: a plan is submitted to one, which has its jobs run. Hydra's `-m` and `reproduce` use the same.
 
-from collections.abc import Callable, Sequence
+Hydra instantiates launchers as plugins; `launch` is what Hydra calls, `submit` is what it comes to.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, runtime_checkable
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrides, run_job, setup_globals
@@ -14,24 +16,37 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
 from lmsweep.config.hydra import Composer
-from lmsweep.config.request import Request, split
+from lmsweep.config.request import Request
 from lmsweep.errors import UserError
+from lmsweep.processes import call_each, value_of
+from lmsweep.store.job import Job, Results
 from lmsweep.store.sweeps import record_sweep
-from lmsweep.sweep.devices import Slot, cores_for, slots
+from lmsweep.sweep.devices import Slot, cores_for, places, slots
 from lmsweep.sweep.estimate import describe
-from lmsweep.sweep.local import Outcome
-from lmsweep.sweep.plan import Plan
-from lmsweep.sweep.pool import call_all
-from lmsweep.sweep.run_plan import places, run_plan
-from lmsweep.sweep.task import RunTask
+from lmsweep.sweep.local import run_here
+from lmsweep.sweep.plan import Outcome, Plan
 
 
 class SweepFailedError(UserError):
     """Some runs of a sweep failed; the others are complete."""
 
 
+@runtime_checkable
+class JobTask(Protocol):
+    """A task function whose configurations are jobs, so that a launcher can do more than call it."""
+
+    def job(self, plain: Mapping[str, Any]) -> tuple[Job, Request]:
+        """The job that a composed configuration describes, and what the call wants done about it."""
+
+    def score(self, results: Results) -> float:
+        """What a job returns to Hydra."""
+
+    def after(self, plan: Plan) -> None:
+        """Called when all jobs of a plan have an end."""
+
+
 class LocalLauncher(Launcher):
-    """Trains what is missing in worker processes on this machine.
+    """Runs what is missing in worker processes on this machine.
 
     Other Hydra applications can use it too: their jobs run in worker processes, each in a fresh one.
     """
@@ -43,42 +58,45 @@ class LocalLauncher(Launcher):
         self.context: HydraContext
         self.task: TaskFunction
 
+    def submit(self, plan: Plan, request: Request) -> Outcome:
+        """Have the jobs of a plan run, as far as they are missing, and say how they ended."""
+        return run_here(plan, request, self._places(plan) if plan.missing(request) else [])
+
+    def describe(self, plan: Plan, request: Request) -> str:
+        """What submitting the plan would do, and how long that would take."""
+        return describe(plan, request, self._places(plan) if plan.missing(request) else [{}])
+
+    def _places(self, plan: Plan) -> list[Slot]:
+        return places(plan, jobs=self.jobs, runs_per_gpu=self.runs_per_gpu)
+
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Keep what Hydra gives before it launches."""
         self.context, self.task, self.config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs; afterwards each of them has an end, or the sweep stops with one sentence."""
-        if isinstance(self.task, RunTask):
-            return self._launch_runs(job_overrides)
+        task: object = self.task
+        if isinstance(task, JobTask):
+            return self._launch_jobs(task, job_overrides)
         return self._launch_others(job_overrides, initial_job_idx)
 
-    def _launch_runs(self, job_overrides: Sequence[Sequence[str]]) -> list[JobReturn]:
-        loader = cast(ConfigLoaderImpl, self.context.config_loader)
-        composer = Composer(loader, self.config, without=("figure",))
-        asked = [split(composer.compose(overrides)) for overrides in job_overrides]
-        plan, request = Plan.of([config for config, _ in asked]), asked[0][1]
+    def _launch_jobs(self, task: JobTask, job_overrides: Sequence[Sequence[str]]) -> list[JobReturn]:
+        composer = Composer(self.context.config_loader, self.config, without=("figure",))
+        asked = [task.job(composer.compose(overrides)) for overrides in job_overrides]
+        plan, request = Plan.of([job for job, _ in asked]), asked[0][1]
         if request.dry_run:
-            print(self._describe(plan, request), flush=True)
+            print(self.describe(plan, request), flush=True)
             return [_returned(overrides, None) for overrides in job_overrides]
         choices = self.config.hydra.runtime.choices
-        record_sweep(plan.outputs, plan.runs, choices.get("sweep"), choices.get("scale"))
-        outcome = self._train(plan, request)
+        record_sweep(plan.outputs, plan.jobs, choices.get("sweep"), choices.get("scale"))
+        outcome = self.submit(plan, request)
+        task.after(plan)
         if outcome.failures:
             raise SweepFailedError(
-                f"{len(outcome.failures)} of {len(plan.runs)} runs failed; the others are complete."
+                f"{len(outcome.failures)} of {len(plan.jobs)} runs failed; the others are complete."
             )
-        scores = {name: float(r["metrics"]["val_accuracy"]) for name, r in outcome.results.items()}
-        return [_returned(o, scores.get(name)) for o, name in zip(job_overrides, plan.jobs, strict=True)]
-
-    def _describe(self, plan: Plan, request: Request) -> str:
-        return describe(plan, request, self._places(plan))
-
-    def _train(self, plan: Plan, request: Request) -> Outcome:
-        return run_plan(plan, request, self._places(plan) if plan.counts(request)["missing"] else [])
-
-    def _places(self, plan: Plan) -> list[Slot]:
-        return places(plan, jobs=self.jobs, runs_per_gpu=self.runs_per_gpu)
+        scores = {name: task.score(results) for name, results in outcome.results.items()}
+        return [_returned(o, scores.get(name)) for o, name in zip(job_overrides, plan.asked, strict=True)]
 
     def _launch_others(self, job_overrides: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         setup_globals()
@@ -87,7 +105,7 @@ class LocalLauncher(Launcher):
         free = slots(jobs=self.jobs, runs_per_gpu=1, gpus=[], cores=cores_for(1))
         numbered = {str(first + index): list(overrides) for index, overrides in enumerate(job_overrides)}
         tasks = {number: self._other_job(int(number), words) for number, words in numbered.items()}
-        return list(call_all(free, tasks, preload=()).values())
+        return [value_of(ended) for ended in call_each(free, tasks).values()]
 
     def _other_job(self, number: int, overrides: list[str]) -> Callable[[], JobReturn]:
         loader: ConfigLoader = self.context.config_loader

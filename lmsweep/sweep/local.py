@@ -1,37 +1,27 @@
-"""Run a plan on this machine: every missing run once, whatever dies on the way."""
+"""Run a plan on this machine: every missing job once, whatever dies on the way."""
 
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from lmsweep.config.request import Request
-from lmsweep.errors import UserError
+from lmsweep.errors import GivenBackError, UserError
 from lmsweep.files import StoreUnwritableError
+from lmsweep.processes import LIVES, Ended, Pool
+from lmsweep.store.job import Results
 from lmsweep.store.lease import ClaimLostError, RunBusyError
-from lmsweep.store.state import standing
-from lmsweep.sweep.execute import Results, train
-from lmsweep.sweep.plan import Plan
-from lmsweep.sweep.pool import Ended, Pool
-from lmsweep.sweep.progress import Progress
-from lmsweep.sweep.tasks import LIVES, reason
-from lmsweep.training.ranks import RankDiedError
+from lmsweep.store.perform import reason, run_job
+from lmsweep.sweep.devices import Slot, preload_for
+from lmsweep.sweep.plan import Outcome, Plan, state_for
+from lmsweep.sweep.progress import Progress, duration, label, print_failures
 
 LOOK_EVERY_SECONDS = 0.5  # at runs that other processes have
 
 
-@dataclass
-class Outcome:
-    """How each run of a plan ended."""
-
-    results: dict[str, Results] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-
-
 class LocalSweep:
-    """The runs of a plan on their way from missing to done."""
+    """The jobs of a plan on their way from missing to done."""
 
     def __init__(self, plan: Plan, request: Request, pool: Pool, progress: Progress) -> None:
         self.plan = plan
@@ -47,12 +37,12 @@ class LocalSweep:
         self.unwritable: StoreUnwritableError | None = None
 
     def run(self) -> Outcome:
-        """Train what is missing. Ctrl-C gives back what is under way; a full disk ends the sweep."""
-        for name, state in self.plan.standings(self.request).items():
+        """Run what is missing. Ctrl-C gives back what is under way; a full disk ends the sweep."""
+        for name, state in self.plan.states(self.request).items():
             if state == "missing":
-                config = self.plan.runs[name]
+                job = self.plan.jobs[name]
                 if not self.request.force:
-                    self.store.submit(name, config.to_dict(), config.about())
+                    self.store.submit(name, job.config, job.about)
                 self.queue.append(name)
             else:
                 self._settle(name, cached=True)
@@ -79,8 +69,8 @@ class LocalSweep:
             elif self._is_settled(status):
                 self._settle(name, cached=True)
             else:
-                config = self.plan.runs[name]
-                self.pool.start(name, partial(train, config, force=self.request.force), folder.log)
+                work = partial(run_job, self.plan.jobs[name], force=self.request.force)
+                self.pool.start(name, work, folder.log)
                 self.progress.started(name)
 
     def _is_settled(self, status: Mapping[str, Any]) -> bool:
@@ -88,19 +78,18 @@ class LocalSweep:
         since = status.get("ended", 0) >= self.began
         if status.get("state") == "failed":
             return since
-        return standing(status, self.request) == "cached" or (status.get("state") == "done" and since)
+        return state_for(status, self.request) == "done" or (status.get("state") == "done" and since)
 
     def _end(self, ended: Ended) -> None:
         name, error = ended.key, ended.error
         if isinstance(ended.value, dict):
-            self.outcome.results[name] = ended.value
-            self.progress.done(name, ended.value)
+            self._done(name, ended.value)
         elif isinstance(error, StoreUnwritableError):
             self.unwritable = error
             self.progress.stopped(name)
         elif isinstance(error, RunBusyError | ClaimLostError):
             self._leave(name)
-        elif ended.died or isinstance(error, KeyboardInterrupt | RankDiedError):
+        elif ended.died or isinstance(error, KeyboardInterrupt | GivenBackError):
             self._revive(name, ended.died or "SIGTERM")
         elif self.store.run(name).read_status().get("state") == "failed":
             self._settle(name)
@@ -114,9 +103,9 @@ class LocalSweep:
             self.queue.appendleft(name)
             return
         why = f"its process died {LIVES} times, the last time by {death}; is there enough memory?"
-        config = self.plan.runs[name]
+        job = self.plan.jobs[name]
         try:
-            folder = self.store.claim(name, config.to_dict(), config.about())
+            folder = self.store.claim(name, job.config, job.about)
         except RunBusyError:
             self._leave(name)
             return
@@ -154,12 +143,40 @@ class LocalSweep:
         if results is None:
             self._fail(name, str(folder.read_status().get("reason", "it failed without a reason")))
             return
-        self.outcome.results[name] = results
         if cached:
+            self.outcome.results[name] = results
             self.progress.cached(name)
         else:
-            self.progress.done(name, results)
+            self._done(name, results)
+
+    def _done(self, name: str, results: Results) -> None:
+        self.outcome.results[name] = results
+        self.progress.done(name, self.plan.jobs[name].summary(results))
 
     def _fail(self, name: str, reason: str) -> None:
         self.outcome.failures[name] = reason
         self.progress.failed(name, reason)
+
+
+def run_here(plan: Plan, request: Request, slots: Sequence[Slot]) -> Outcome:
+    """Run what is missing on this machine, show progress, and print a line about it and what failed."""
+    began = time.monotonic()
+    pool = Pool(slots, preload_for(plan))
+    with Progress(plan.about(), len(slots), plan.noun) as progress:
+        outcome = LocalSweep(plan, request, pool, progress).run()
+    report(plan, outcome, progress, began)
+    return outcome
+
+
+def report(plan: Plan, outcome: Outcome, progress: Progress, began: float) -> None:
+    """Print a line about what happened since `began`, and a table of what failed."""
+    numbers = {**progress.counts, "on their way": progress.left}
+    counts = ", ".join(f"{n} {what}" for what, n in numbers.items() if n)
+    repeats = len(plan.asked) - len(plan.jobs)
+    asked = f" ({len(plan.asked)} jobs, {repeats} of them repeats)" if repeats else ""
+    spent = duration(time.monotonic() - began)
+    print(f"{len(plan.jobs)} {plan.noun}{asked}: {counts}, in {spent}; {plan.store.root}", flush=True)
+    if outcome.failures:
+        about = plan.about()
+        rows = [(n, label(about[n]), why, plan.store.run(n).error) for n, why in outcome.failures.items()]
+        print_failures(rows, plan.noun)

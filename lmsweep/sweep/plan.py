@@ -1,56 +1,80 @@
-"""Which runs a grid asks for: every job's run, each run once."""
+"""Which jobs were asked for, each of them once, and what has to be done about them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lmsweep.config.request import Request
-from lmsweep.config.run import RunConfig
 from lmsweep.errors import ConfigError
-from lmsweep.store.state import Standing, standing
+from lmsweep.store.job import Job, Results
 from lmsweep.store.store import Store
+
+State = Literal["done", "failed", "missing"]
+
+
+@dataclass
+class Outcome:
+    """How the jobs of a plan ended; those in neither are still on their way."""
+
+    results: dict[str, Results] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The jobs of a sweep as ids of runs, and the configuration of each run."""
+    """The ids that were asked for, in order and with repeats, and the job behind each id."""
 
-    jobs: list[str]
-    runs: Mapping[str, RunConfig]
+    asked: list[str]
+    jobs: Mapping[str, Job]
 
     @classmethod
-    def of(cls, configs: Sequence[RunConfig]) -> "Plan":
-        """Plan for these configurations; equal ones, and ones that differ in unused keys, are one run."""
-        jobs = [config.id for config in configs]
-        if len({config.outputs for config in configs}) > 1:
+    def of(cls, jobs: Sequence[Job]) -> "Plan":
+        """Plan these jobs; equal ones, and ones that differ in unused keys, are one job."""
+        if len({job.outputs for job in jobs}) > 1:
             raise ConfigError("outputs cannot be swept: all runs of a sweep are kept in one store.")
-        return cls(jobs, dict(zip(jobs, configs, strict=True)))
+        return cls([job.id for job in jobs], {job.id: job for job in jobs})
 
     @property
     def store(self) -> Store:
-        """Where the runs are kept."""
-        return Store(self.outputs)
+        """Where the jobs are kept; a plan holds runs or evaluations, never both."""
+        return next(iter(self.jobs.values())).store
 
     @property
     def outputs(self) -> Path:
         """The folder of the store."""
-        return Path(next(iter(self.runs.values())).outputs)
+        return Path(next(iter(self.jobs.values())).outputs)
 
     @property
-    def cells(self) -> int:
-        """How many runs there are when seeds do not count."""
-        return len({config.cell for config in self.runs.values()})
+    def noun(self) -> str:
+        """What the jobs are called: runs or evaluations."""
+        return self.store.root.name
 
-    def about(self) -> dict[str, dict[str, Any]]:
-        """What a list shows of each run."""
-        return {name: config.about() for name, config in self.runs.items()}
+    def about(self) -> dict[str, Mapping[str, Any]]:
+        """What a list shows of each job."""
+        return {name: job.about for name, job in self.jobs.items()}
 
-    def standings(self, request: Request) -> dict[str, Standing]:
-        """What has to be done about each run."""
-        return {name: standing(self.store.run(name).read_status(), request) for name in self.runs}
+    def states(self, request: Request) -> dict[str, State]:
+        """What has to be done about each job."""
+        store = self.store
+        return {name: state_for(store.run(name).read_status(), request) for name in self.jobs}
 
-    def counts(self, request: Request) -> Counter[Standing]:
-        """How many runs are cached, failed and missing."""
-        return Counter(self.standings(request).values())
+    def counts(self, request: Request) -> Counter[State]:
+        """How many jobs are in which state."""
+        return Counter(self.states(request).values())
+
+    def missing(self, request: Request) -> list[str]:
+        """The ids of jobs whose work is to be done."""
+        return [name for name, state in self.states(request).items() if state == "missing"]
+
+
+def state_for(status: Mapping[str, Any], request: Request) -> State:
+    """Whether a job with this status is `done`, stays `failed`, or is to be run (`missing`)."""
+    if request.force:
+        return "missing"
+    if status.get("state") == "done":
+        return "done"
+    if status.get("state") == "failed" and (request.retry == "none" or status.get("final")):
+        return "failed"
+    return "missing"

@@ -28,7 +28,7 @@ def duration(seconds: float) -> str:
 def label(about: Mapping[str, Any]) -> str:
     """A run in a few words."""
     words = [str(about.get("method", "?")), str(about.get("data", ""))]
-    for key, plain in (("label_noise", 0.0), ("fraction", 1.0), ("gamma", None)):
+    for key, plain in (("label_noise", 0.0), ("fraction", 1.0), ("gamma", None), ("kind", None)):
         value = about.get(key, plain)
         if value != plain:
             words.append(f"{key}={value:g}" if isinstance(value, float | int) else f"{key}={value}")
@@ -39,7 +39,11 @@ class Progress:
     """Counts, and what to show of them. Everything goes to stderr: stdout belongs to results."""
 
     def __init__(
-        self, about: Mapping[str, Mapping[str, Any]], workers: int, console: Console | None = None
+        self,
+        about: Mapping[str, Mapping[str, Any]],
+        workers: int,
+        noun: str = "runs",
+        console: Console | None = None,
     ) -> None:
         self.console = console or Console(file=sys.stderr)
         self.about = about
@@ -50,7 +54,7 @@ class Progress:
         self.seconds: list[float] = []
         self.last: list[str] = []
         self.bar = Bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        self.task = self.bar.add_task("runs", total=self.total)
+        self.task = self.bar.add_task(noun, total=self.total)
         live = self.console.is_terminal
         self.live = Live(self, console=self.console, refresh_per_second=4, transient=True) if live else None
 
@@ -81,14 +85,12 @@ class Progress:
         """A run began in a process or a job of ours."""
         self.began[name] = time.monotonic() - seconds_ago
 
-    def done(self, name: str, results: Mapping[str, Any]) -> None:
-        """A run of ours ended well."""
+    def done(self, name: str, summary: str) -> None:
+        """A job of ours ended well; `summary` is what it found."""
         seconds = self._stop_clock(name)
         if seconds is not None:
             self.seconds.append(seconds)
-        metrics = results["metrics"]
-        scores = f"validation {metrics['val_accuracy']:.2%}  test {metrics['test_accuracy']:.2%}"
-        self._count("done", f"{name}  {label(self.about[name])}  {scores}  {seconds or 0:.1f} s")
+        self._count("done", f"{name}  {label(self.about[name])}  {summary}  {seconds or 0:.1f} s")
 
     def failed(self, name: str, reason: str) -> None:
         """A run ended badly, now or before."""
@@ -144,9 +146,11 @@ def _line(line: str) -> Text:
     return Text(line, style="red" if "failed:" in line else "dim", no_wrap=True, overflow="ellipsis")
 
 
-def print_failures(rows: Sequence[tuple[str, str, str, Path]]) -> None:
-    """What went wrong: run, what it was, why, and where to read more."""
-    table = Table("run", "what", "reason", "details", title="Failed runs", title_justify="left")
+def print_failures(rows: Sequence[tuple[str, str, str, Path]], noun: str) -> None:
+    """What went wrong: id, what it was, why, and where to read more."""
+    table = Table(
+        noun.removesuffix("s"), "what", "reason", "details", title=f"Failed {noun}", title_justify="left"
+    )
     for *words, details in rows:
         table.add_row(*(Text(cell, overflow="fold") for cell in (*words, str(details))))
     console = Console(file=sys.stderr)

@@ -1,6 +1,12 @@
-"""The sweeper behind `-m`: Hydra's grid, with axes of their own for each method."""
+"""The sweeper behind `-m`: Hydra's grid, with axes of their own for each method; and our plugins.
 
+Hydra instantiates launchers and sweepers only by names below `hydra_plugins`, a package that it otherwise
+searches for installed plugins. Ours are registered in code, so that name is given to them here.
+"""
+
+import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -12,6 +18,10 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from lmsweep.config.grid import expand
+from lmsweep.sweep.launcher import LocalLauncher
+from lmsweep.sweep.slurm import SlurmLauncher
+
+HOME = "hydra_plugins.lmsweep"
 
 
 class GridSweeper(Sweeper):
@@ -48,3 +58,15 @@ class GridSweeper(Sweeper):
         for result in returned:
             _ = result.return_value  # raises what a job raised
         return [returned]
+
+
+def register_plugins() -> None:
+    """Before Hydra starts; calling it again does nothing."""
+    plugins = Plugins.instance()  # has imported the real hydra_plugins, if any plugin is installed
+    parent = sys.modules.setdefault("hydra_plugins", ModuleType("hydra_plugins"))
+    home = sys.modules.setdefault(HOME, ModuleType(HOME))
+    parent.lmsweep = home  # type: ignore[attr-defined]
+    for plugin in (LocalLauncher, SlurmLauncher, GridSweeper):
+        plugin.__module__ = HOME
+        setattr(home, plugin.__name__, plugin)
+        plugins.register(plugin)

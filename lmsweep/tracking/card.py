@@ -42,16 +42,16 @@ def run_card(config: RunConfig, name: str, sweeps: Iterable[tuple[str, str | Non
 
 
 def attack_card(
-    config: RunConfig, evaluation: Mapping[str, Any], sweeps: Iterable[tuple[str, str | None]]
+    config: RunConfig, target: str, evaluation: Mapping[str, Any], sweeps: Iterable[tuple[str, str | None]]
 ) -> Card:
-    """The card of an evaluation, as results.json describes it, of the run with this configuration."""
-    name = attack_name(evaluation["attack"], transfer=evaluation["source"] != evaluation["target"])
-    about = {
-        key: evaluation[key] for key in ("target", "source", "source_method", "split", "samples", "attack")
-    }
+    """The card of the run `target` in an evaluation as results.json describes it."""
+    source = evaluation["source"] or target
+    name = attack_name(evaluation["attack"], transfer=evaluation["source"] is not None)
+    about = {key: evaluation[key] for key in ("split", "samples", "attack")}
+    about |= {"target": target, "source": source, "source_method": evaluation["methods"][source]}
     cell = {**config.about(), "method_name": config.method_name(), "cell": group_of(config)}
     return Card(
-        id=evaluation["id"],
+        id=f"{evaluation['id']}-{target}" if evaluation["source"] else evaluation["id"],
         name=f"{name}: {label(config)} seed={config.seed}",
         group=group_of(config),
         job_type=ATTACK,

@@ -18,12 +18,21 @@ CLAIM = ("verdict", "says", "paper", "ours", "n", "where")
 
 
 def mirror_attack(
-    options: TrackingConfig, outputs: str | Path, config: RunConfig, results: Mapping[str, Any]
+    options: TrackingConfig, outputs: str | Path, runs: Mapping[str, RunConfig], results: Mapping[str, Any]
 ) -> None:
-    """An evaluation of the run with this configuration: its curve as rows, a table and a plot."""
+    """An evaluation of these runs under an attack, one mirror for each of them."""
     if options.name == "none":
         return
-    card = attack_card(config, results, sweeps_of(Path(outputs), results["target"]))
+    for name, config in runs.items():
+        _mirror_curve(options, outputs, name, config, results)
+
+
+def _mirror_curve(
+    options: TrackingConfig, outputs: str | Path, name: str, config: RunConfig, evaluation: Mapping[str, Any]
+) -> None:
+    """The curve of one run, as rows, a table and a plot."""
+    results = {**evaluation, **evaluation["curves"][name]}
+    card = attack_card(config, name, results, sweeps_of(Path(outputs), name))
     columns, attack = ("strength", "accuracy", "zero_gradients"), card.config["attack_name"]
     rows = list(zip(*(results[key] for key in ("strengths", "accuracy", "zero_gradients")), strict=True))
     with _opened(options, outputs, card) as tracker:

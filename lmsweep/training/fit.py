@@ -23,11 +23,11 @@ from lmsweep.training.sync_batch_norm import sync_batch_norm
 from lmsweep.training.world import ALONE, Environment, World
 
 if TYPE_CHECKING:
-    from lmsweep.training.run import Job
+    from lmsweep.training.run import Parts
 
 
 def fit(
-    job: "Job",
+    job: "Parts",
     folder: Path,
     checkpoint: dict[str, Any] | None,
     keeper: RunCheckpoint,
@@ -122,7 +122,7 @@ def _loggers(config: RunConfig, folder: Path, step: int, mirror: Mirror) -> list
     return [JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step, mirror)]
 
 
-def _shared(job: "Job", world: World, step: int) -> AbstractContextManager[None]:
+def _shared(job: "Parts", world: World, step: int) -> AbstractContextManager[None]:
     """What training in several processes needs to give what one process gives."""
     if job.margin and job.module.compiled:
         job.margin.batched = False

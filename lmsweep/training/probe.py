@@ -13,7 +13,7 @@ from lmsweep.config.run import NO_TELEMETRY, RunConfig
 from lmsweep.data import Split
 from lmsweep.training.build import build_telemetry
 from lmsweep.training.evaluate import evaluate
-from lmsweep.training.run import Job, prepare_run, run
+from lmsweep.training.run import Parts, prepare_run, run
 
 # Steps are added to the probe as long as it stays about this short.
 BUDGET_SECONDS = 3.0
@@ -51,7 +51,7 @@ def _short_run(config: RunConfig, steps: int) -> float:
         return _seconds(lambda: run(job, "probe", Path(folder)))
 
 
-def _with_few_samples(job: Job, batch_size: int) -> Job:
+def _with_few_samples(job: Parts, batch_size: int) -> Parts:
     data = job.data
     small = dataclasses.replace(
         data, train=_few(data.train, batch_size), val=_few(data.val), test=_few(data.test)

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmsweep.config.run import RunConfig
-from lmsweep.errors import UserError
+from lmsweep.errors import GivenBackError, UserError
+from lmsweep.processes import Ended, Pool
 from lmsweep.store.store import RunFolder
-from lmsweep.sweep.pool import Ended, Pool
 
 if TYPE_CHECKING:
     from lmsweep.training.world import World
@@ -32,7 +32,7 @@ GRACE_SECONDS = 5.0
 STUCK_SECONDS = 30.0
 
 
-class RankDiedError(UserError):
+class RankDiedError(GivenBackError):
     """A process of the run was killed; the run is given back and goes on from its last checkpoint."""
 
 
@@ -50,7 +50,7 @@ class LocalRanks:
         from lmsweep.training.world import World, abandon_group, open_store, process_group
 
         store = open_store(HERE)
-        pool = Pool([{}] * (self.size - 1))
+        pool = Pool([{}] * (self.size - 1), preload=("lmsweep.training.preload",))
         watch = _Watch(pool, self._stuck)
         try:
             for rank in range(1, self.size):

@@ -34,8 +34,8 @@ from lmsweep.training.world import Company, NoCompany, World
 
 
 @dataclass
-class Job:
-    """A run whose parts have been built, and so are known to fit together."""
+class Parts:
+    """What a run is made of, built and known to fit together."""
 
     config: RunConfig
     data: Dataset
@@ -44,7 +44,7 @@ class Job:
     telemetry: pl.Callback | None
 
 
-def prepare_run(config: RunConfig) -> Job:
+def prepare_run(config: RunConfig) -> Parts:
     """Build everything a run needs, without side effects; ConfigError says what does not fit."""
     if config.trainer.accelerator == "gpu" and not torch.cuda.is_available():
         raise ConfigError("trainer.accelerator=gpu needs a GPU that torch can use; use auto or cpu.")
@@ -60,11 +60,11 @@ def prepare_run(config: RunConfig) -> Job:
     data = build_data(config)
     module = build_module(config, data)
     speed_up(module, config)
-    return Job(config, data, module, build_margin(config, module), build_telemetry(config, module, data))
+    return Parts(config, data, module, build_margin(config, module), build_telemetry(config, module, data))
 
 
 def run(
-    job: Job,
+    job: Parts,
     run_id: str,
     folder: Path,
     check_claim: Callable[[], object] = lambda: None,
@@ -119,14 +119,14 @@ def run(
     return results
 
 
-def _portrait(job: Job) -> Portrait:
+def _portrait(job: Parts) -> Portrait:
     options = job.config.tracking
     return portrait(
         job.module, job.data.test, job.data.num_classes, examples=options.examples, epsilon=options.epsilon
     )
 
 
-def take_part(job: Job, folder: Path, world: World) -> None:
+def take_part(job: Parts, folder: Path, world: World) -> None:
     """What all ranks but 0 do of a run: their share of the training. They only read what is in `folder`."""
     path = folder / "checkpoint.ckpt"
     fit(job, folder, load_checkpoint(path), RunCheckpoint(path, len(job.data.val)), world)

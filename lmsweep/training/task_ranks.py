@@ -22,7 +22,7 @@ from lmsweep.training.ranks import GRACE_SECONDS, RankDiedError
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
-    from lmsweep.training.run import Job
+    from lmsweep.training.run import Parts
     from lmsweep.training.world import World
 
 LEAVE_SECONDS = 20.0  # for the other tasks to hear how the run ended
@@ -154,7 +154,7 @@ def _lost_connection(error: BaseException) -> bool:
     return any(word in words for word in ("connection", "gloo", "nccl", "peer"))
 
 
-def follow(config: RunConfig, task: Task, folder: Path, prepare: "Callable[[], Job]") -> dict[str, Any]:
+def follow(config: RunConfig, task: Task, folder: Path, prepare: "Callable[[], Parts]") -> dict[str, Any]:
     """What the other tasks do: their share when task 0 calls, and nothing else. Returns its results."""
     from lmsweep.training.run import take_part
     from lmsweep.training.world import World, process_group, reach_store

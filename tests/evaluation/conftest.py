@@ -6,10 +6,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from lmsweep.commands.jobs import measurement_job, run_training
 from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, parse_as
 from lmsweep.config.hydra import config_folder
 from lmsweep.config.request import split
-from lmsweep.sweep.execute import execute
+from lmsweep.evaluation.attack import attack_measurements
+from lmsweep.store.perform import run_job
 from tests.evaluation import tiny
 
 TRAINING = ("trainer.max_steps=120", "trainer.val_every=60", "optimizer.lr=0.05", "model.width=8")
@@ -27,6 +29,13 @@ def request(outputs: Path, *overrides: str) -> EvaluationConfig:
 
 def audit_request(outputs: Path, *overrides: str) -> AuditConfig:
     return parse_as(AuditConfig, composed("audit", outputs, *overrides))
+
+
+def evaluate(config: EvaluationConfig):
+    """What `lmsweep attack` measures, in this process: measurement, folder and results of each job."""
+    wanted, stored = attack_measurements(config)
+    jobs = [measurement_job(one, stored) for one in wanted]
+    return [(one, job.folder, run_job(job)) for one, job in zip(wanted, jobs, strict=True)]
 
 
 def named(ids: dict[str, str], *names: str) -> str:
@@ -50,7 +59,7 @@ def runs(tmp_path_factory) -> tuple[Path, dict[str, str]]:
     }
     tiny.write(outputs / "data")
     ids = {
-        name: execute(split(composed("config", outputs, *TRAINING, *keys))[0])[0].id
+        name: run_training(split(composed("config", outputs, *TRAINING, *keys))[0])[0].id
         for name, keys in wanted.items()
     }
     (outputs / "data").rename(outputs / "moved")

@@ -6,8 +6,10 @@ import pytest
 
 from lmsweep.attacks import masking
 from lmsweep.errors import ConfigError, UserError
-from lmsweep.evaluation.audit import audit
+from lmsweep.evaluation.audit import audit_measurement, judged
+from lmsweep.evaluation.jobs import evaluation_job
 from lmsweep.evaluation.runs import find_run
+from lmsweep.store.perform import run_job
 from tests.evaluation.conftest import audit_request, named
 from tests.evaluation.test_commands import command
 
@@ -17,7 +19,11 @@ KEYS = ("samples=100", "epsilons=[0.1,0.2]", "alpha=0.02", "pgd_steps=10", "quer
 def examine(runs, name: str, *keys: str):
     outputs, ids = runs
     config = audit_request(outputs, named(ids, name), *KEYS, *keys)
-    return audit(config, find_run(outputs, ids[name]))
+    measurement, stored = audit_measurement(config, find_run(outputs, ids[name]))
+    job = evaluation_job(measurement, stored)
+    results = run_job(job)
+    verdict, reasons = judged(config, results)
+    return job.folder, {**results, "verdict": verdict, "reasons": reasons}
 
 
 def test_the_audit_of_a_stored_run_is_kept_with_its_evidence(runs):

@@ -12,8 +12,7 @@ import yaml
 from lmsweep.commands.stored_runs import hydra_arguments
 from lmsweep.config.hydra import config_folder
 from lmsweep.errors import ConfigError
-from lmsweep.evaluation.attack import evaluate
-from tests.evaluation.conftest import FEW, named, request
+from tests.evaluation.conftest import FEW, evaluate, named, request
 
 
 def command(word: str, *arguments: str, outputs: Path) -> subprocess.CompletedProcess[str]:
@@ -33,13 +32,15 @@ def test_a_white_box_evaluation_leaves_its_files_and_is_cached(runs):
     assert folder.path == outputs / "evaluations" / job.id
     assert sorted(p.name for p in folder.path.iterdir()) == ["config.yaml", "results.json", "status.json"]
     written = yaml.safe_load(folder.config.read_text())
-    assert written["target"] == written["source"] == ids["xent0"]
+    assert (written["targets"], written["source"]) == ([ids["xent0"]], None)
     assert written["attack"]["epsilons"] == [0, 0.1, 0.2]
     assert written["attack"]["clip_pixels"] is True
     assert "snrs" not in written["attack"]
-    assert (results["method"], results["samples"], results["unit"]) == ("xent", 120, "epsilon")
-    assert results["accuracy"][0] == results["clean_accuracy"]
-    assert results["accuracy"][2] < results["accuracy"][0]
+    assert (results["methods"], results["unit"]) == ({ids["xent0"]: "xent"}, "epsilon")
+    curve = results["curves"][ids["xent0"]]
+    assert curve["samples"] == 120
+    assert curve["accuracy"][0] == curve["clean_accuracy"]
+    assert curve["accuracy"][2] < curve["accuracy"][0]
     stamp = folder.results.stat().st_mtime_ns
     ((again, _, same),) = evaluate(config)
     assert (again.id, same) == (job.id, results)
@@ -52,21 +53,26 @@ def test_every_file_in_conf_attack_can_be_run(runs):
     for file in sorted(Path(config_folder(), "attack").glob("*.yaml")):
         keys = (f"attack={file.stem}", "samples=20", *few.get(file.stem, ()))
         ((_, _, results),) = evaluate(request(outputs, named(ids, "xent0"), *keys))
-        assert len(results["accuracy"]) == len(results["strengths"]) > 0
+        (curve,) = results["curves"].values()
+        assert len(curve["accuracy"]) == len(curve["strengths"]) > 0
 
 
-def test_the_matrix_shares_its_pairs_and_its_diagonal_is_white_box(runs):
+def test_the_matrix_has_every_pair_and_its_diagonal_is_white_box(runs):
     outputs, ids = runs
     last = (*FEW, "attack.early_stop=false")
     found = evaluate(request(outputs, named(ids, "xent0", "xent1", "margin0"), "source=all", *last))
-    matrix = {(job.source.id, job.target.id): (job.id, results["accuracy"]) for job, _, results in found}
+    matrix = {
+        (one.source, target): curve["accuracy"]
+        for one, _, results in found
+        for target, curve in results["curves"].items()
+    }
     assert len(matrix) == 9
     for name in ("xent0", "xent1", "margin0"):
-        ((job, _, results),) = evaluate(request(outputs, named(ids, name), *last))
-        assert matrix[ids[name], ids[name]] == (job.id, results["accuracy"])
-    ((pair, _, results),) = evaluate(request(outputs, named(ids, "margin0"), "source=xent", *FEW))
-    assert matrix[ids["xent1"], ids["margin0"]] == (pair.id, results["accuracy"])
-    assert results["source_method"] == "xent"
+        ((_, _, results),) = evaluate(request(outputs, named(ids, name), *last))
+        assert matrix[ids[name], ids[name]] == results["curves"][ids[name]]["accuracy"]
+    ((one, _, results),) = evaluate(request(outputs, named(ids, "margin0"), "source=xent", *FEW))
+    assert matrix[ids["xent1"], ids["margin0"]] == results["curves"][ids["margin0"]]["accuracy"]
+    assert (one.source, results["methods"][ids["xent1"]]) == (ids["xent1"], "xent")
 
 
 BAD = {

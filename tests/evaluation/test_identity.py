@@ -6,10 +6,8 @@ import functools
 import pytest
 
 from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, parse_as
-from lmsweep.evaluation.audit import _options
-from lmsweep.evaluation.jobs import Job
-from lmsweep.evaluation.runs import find_run
-from tests.evaluation.conftest import composed, named, request
+from lmsweep.config.measurement import Measurement
+from tests.evaluation.conftest import composed
 
 # Another value for every key, and by attack the keys that count.
 CHANGES = {
@@ -129,24 +127,22 @@ def test_with_snr_budgets_they_count_instead_of_epsilons():
 def test_a_key_of_the_audit_counts_when_it_changes_the_evidence(key):
     config = plain("audit")
     one, other = (
-        _options(parse_as(AuditConfig, values))
+        Measurement("audit", parse_as(AuditConfig, values), ("run",)).frozen
         for values in (config, changed(config, key, AUDIT_CHANGES[key]))
     )
     assert (one != other) == (key in AUDIT_COUNTS)
 
 
-def test_target_source_and_kind_of_a_job_count(runs):
-    outputs, ids = runs
-    one, two, three = (find_run(outputs, ids[name]) for name in ("xent0", "xent1", "margin0"))
-    options = request(outputs, named(ids, "xent0")).attack_identity(transfer=True)
-    jobs = [
-        Job("attack", one, one, options),
-        Job("attack", two, one, options),
-        Job("attack", one, two, options),
-        Job("attack", three, two, options),
-        Job("attack", one, None, options),
-        Job("audit", one, one, options),
-        Job("attack", one, one, {**options, "samples": 3}),
+def test_targets_source_and_kind_of_a_measurement_count():
+    config = parse_as(EvaluationConfig, {**plain("evaluation"), "runs": ["a"]})
+    wanted = [
+        Measurement("attack", config, ("a",)),
+        Measurement("attack", config, ("b",)),
+        Measurement("attack", config, ("a",), "a"),
+        Measurement("attack", config, ("a",), "b"),
+        Measurement("attack", config, ("a", "b"), "b"),
+        Measurement("audit", config, ("a",)),
+        Measurement("attack", config.model_copy(update={"samples": 3}), ("a",)),
     ]
-    assert len({job.id for job in jobs}) == len(jobs)
-    assert Job("attack", one, one, dict(options)).id == jobs[0].id
+    assert len({one.id for one in wanted}) == len(wanted)
+    assert Measurement("attack", config.model_copy(update={"runs": ["b"]}), ("a",)).id == wanted[0].id

@@ -5,10 +5,9 @@ import torch
 
 import lmsweep.attacks
 from lmsweep.attacks import FGSM, IFGSM, PGD, GaussianNoise, RandomSearch
-from lmsweep.evaluation.attack import evaluate
 from lmsweep.evaluation.checkpoints import load_run
 from lmsweep.evaluation.runs import find_run
-from tests.evaluation.conftest import named, request
+from tests.evaluation.conftest import evaluate, named, request
 
 # Nothing here is a default.
 AIMED = ("attack.epsilons=[0.4,0.1]", "attack.target=least_likely", "attack.clip_pixels=false")

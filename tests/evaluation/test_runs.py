@@ -8,10 +8,9 @@ import torch
 
 from lmsweep.config.identity import run_id
 from lmsweep.errors import ConfigError, UserError
-from lmsweep.evaluation.attack import evaluate
 from lmsweep.evaluation.checkpoints import load_run
 from lmsweep.evaluation.runs import cross_entropy_source, find_run
-from tests.evaluation.conftest import FEW, named, request
+from tests.evaluation.conftest import FEW, evaluate, named, request
 
 
 def test_runs_are_found_by_id_beginning_and_folder(runs, tmp_path):
@@ -58,9 +57,9 @@ def test_data_are_read_where_they_are_now(runs, tmp_path, monkeypatch):
     outputs, ids = runs
     monkeypatch.chdir(outputs)
     target = named(ids, "other_data")
-    ((job, _, results),) = evaluate(request(outputs, target, "attack=fgsm", "root=moved"))
-    assert results["samples"] == 80
-    assert "root" not in job.config
+    ((one, _, results),) = evaluate(request(outputs, target, "attack=fgsm", "root=moved"))
+    assert results["curves"][ids["other_data"]]["samples"] == 80
+    assert "root" not in one.frozen
     run = find_run(outputs, ids["other_data"])
     with pytest.raises(FileNotFoundError, match=str(tmp_path)):
         load_run(run, str(tmp_path), torch.device("cpu"))

@@ -3,11 +3,13 @@
 import pandas as pd
 import pytest
 
+from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
-from lmsweep.evaluation.attack import evaluate
+from lmsweep.evaluation.jobs import evaluation_job
 from lmsweep.evaluation.runs import find_run
-from lmsweep.figures.evaluations import attack_configs, audit_requests, curves, missing_requests, requests
+from lmsweep.figures.evaluations import attack_configs, attacks, audits, curves
 from lmsweep.figures.spec import parse_figure
+from lmsweep.store.perform import run_job
 from tests.evaluation.conftest import runs  # noqa: F401 - a fixture
 
 AXIS = {"label": "epsilon", "unit": "none", "scale": "linear"}
@@ -59,12 +61,13 @@ def selected(runs):  # noqa: F811 - the fixture
 def test_white_box_is_one_request_per_run_and_black_box_one_per_seed(runs, selected):  # noqa: F811
     outputs, ids = runs
     spec = figure()
-    asked = list(requests(spec, selected, attack_configs(spec, str(outputs), FEW)))
-    white = [request for request in asked if request.attack == "white"]
-    assert sorted(request.targets for request in white) == sorted(
+    asked = list(attacks(spec, selected, attack_configs(spec, str(outputs), FEW)))
+    white = [one.measurement for one in asked if one.name == "white"]
+    assert sorted(one.targets for one in white) == sorted(
         (ids[name],) for name in ("xent0", "xent1", "xent2", "margin0")
     )
-    black = {request.source: request.targets for request in asked if request.attack == "black"}
+    assert {one.source for one in white} == {None}
+    black = {one.measurement.source: one.measurement.targets for one in asked if one.name == "black"}
     # Each seed meets the examples of the next one, the last those of the first.
     assert {source: set(targets) for source, targets in black.items()} == {
         ids["xent1"]: {ids["xent0"], ids["margin0"]},
@@ -76,30 +79,31 @@ def test_white_box_is_one_request_per_run_and_black_box_one_per_seed(runs, selec
 def test_what_is_asked_for_is_what_is_measured_and_then_found(runs, selected):  # noqa: F811
     outputs, ids = runs
     spec = figure()
-    asked = list(requests(spec, selected, attack_configs(spec, str(outputs), FEW)))
-    configs = {ids[name]: find_run(str(outputs), ids[name]).config for name in ids if name != "other_data"}
-    assert curves(asked, configs) == ({}, [])
-    mine = [request for request in asked if ids["margin0"] in request.targets]
-    assert missing_requests(mine, configs) == mine
-    for request in mine:
-        evaluate(request.config)
-    assert missing_requests(mine, configs) == []
-    found, evaluations = curves(mine, configs)
+    asked = list(attacks(spec, selected, attack_configs(spec, str(outputs), FEW)))
+    assert curves(asked) == ({}, [])
+    mine = [one for one in asked if ids["margin0"] in one.measurement.targets]
+    assert len(mine) == 2
+    for one in mine:
+        stored = {name: find_run(str(outputs), name) for name in one.measurement.runs}
+        run_job(evaluation_job(one.measurement, stored))
+    found, evaluations = curves(asked)
     assert found["white"][ids["margin0"]]["strengths"] == [0.0, 0.1]
-    assert found["black"][ids["margin0"]]["source"] == ids["xent1"]
+    assert found["black"][ids["margin0"]]["accuracy"] != found["white"][ids["margin0"]]["accuracy"]
     assert set(found["black"]) == {ids["margin0"], ids["xent0"]}
-    assert len(evaluations) == 3
+    assert evaluations == [one.measurement.id for one in mine]
 
 
 def test_one_run_per_method_is_audited_when_asked_for(runs, selected):  # noqa: F811
     outputs, ids = runs
-    assert list(audit_requests(figure(), selected, str(outputs), [])) == []
-    asked = dict(audit_requests(figure(audit=True), selected, str(outputs), ["samples=50"]))
-    assert {method: (config.runs, config.source) for method, config in asked.items()} == {
-        "xent": ([ids["xent0"]], ids["xent1"]),
-        "margin_linf_all": ([ids["margin0"]], ids["xent1"]),
+    stored = {ids["xent0"]: find_run(str(outputs), ids["xent0"]).config}
+    sweep = Sweep("f", "smoke", stored, {}, {"audit": ["samples=50"]})
+    assert list(audits(sweep, figure(), selected)) == []
+    asked = {one.name: one.measurement for one in audits(sweep, figure(audit=True), selected)}
+    assert {method: (one.targets, one.source) for method, one in asked.items()} == {
+        "xent": ((ids["xent0"],), ids["xent1"]),
+        "margin_linf_all": ((ids["margin0"],), ids["xent1"]),
     }
-    assert asked["xent"].samples == 50
+    assert asked["xent"].config.samples == 50
 
 
 def test_a_strength_that_the_attack_does_not_have_is_refused():

@@ -9,6 +9,7 @@ import yaml
 
 from lmsweep.config.run import parse
 from lmsweep.config.sweeps import Sweep, read_sweep
+from lmsweep.evaluation.audit import judged
 from lmsweep.figures.make import data_of, make_figure
 from lmsweep.store.store import Store
 from tests.figures import golden
@@ -29,7 +30,7 @@ def sweep(tmp_path) -> Sweep:
 
 
 def test_the_golden_store_gives_the_golden_numbers(sweep):
-    made = make_figure(sweep)
+    made = make_figure(sweep, judged)
     written = made.picture.parent
     assert (written / "golden.csv").read_text() == (HERE / "expected.csv").read_text()
     record = json.loads((written / "golden.json").read_text())
@@ -49,22 +50,22 @@ def test_the_golden_store_gives_the_golden_numbers(sweep):
 
 
 def test_the_same_store_gives_the_same_bytes(sweep):
-    first = make_figure(sweep).picture.parent
+    first = make_figure(sweep, judged).picture.parent
     before = {path.name: path.read_bytes() for path in first.iterdir()}
     assert sorted(before) == ["golden.csv", "golden.json", "golden.pdf", "golden.png"]
-    make_figure(sweep)
+    make_figure(sweep, judged)
     assert {path.name: path.read_bytes() for path in first.iterdir()} == before
 
 
 def test_values_are_not_compared_where_the_data_is_not_the_papers(sweep):
     sweep.grid["same_data"] = False
-    verdicts = {claim["id"]: claim["verdict"] for claim in make_figure(sweep).record["claims"]}
+    verdicts = {claim["id"]: claim["verdict"] for claim in make_figure(sweep, judged).record["claims"]}
     assert (verdicts["value"], verdicts["margin_wins"]) == ("not run", "holds")
 
 
 def test_a_figure_of_an_empty_store_says_what_is_missing(sweep):
     shutil.rmtree(Store(sweep.outputs).root)
-    record = make_figure(sweep).record
+    record = make_figure(sweep, judged).record
     assert {cell["reason"] for cell in record["missing"]} == {"not trained"}
     assert len(record["missing"]) == 5
     assert {claim["verdict"] for claim in record["claims"]} == {"not run"}

@@ -26,8 +26,8 @@ def store(tmp_path):
     busy = store.claim("busy", config().to_dict(), config().about())
     busy.checkpoint.write_bytes(b"x" * 1000)
     evaluations = Store(tmp_path, "evaluations")
-    evaluations.claim("e-used", {"target": "used", "source": None}).finish({})
-    evaluations.claim("e-broken", {"target": "used", "source": "broken"}).finish({})
+    evaluations.claim("e-used", {"targets": ["used"], "source": None}).finish({})
+    evaluations.claim("e-broken", {"targets": ["used"], "source": "broken"}).finish({})
     return store
 
 

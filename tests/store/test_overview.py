@@ -14,7 +14,6 @@ from lmsweep.commands import status
 from lmsweep.store.overview import overview, sweeps
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import record_sweep, runs_of
-from lmsweep.sweep.plan import Plan
 from tests.config.test_run import config
 
 ABOUT = {"method": "xent", "data": "digits", "label_noise": 0.2, "fraction": 1.0, "seed": 1}
@@ -63,15 +62,15 @@ def test_filters_and_json(store, tmp_path, capsys):
     assert [row["run"] for row in json.loads(call(capsys, tmp_path, "--failed", "--json"))["runs"]] == [
         "b-failed"
     ]
-    plan = Plan.of([config(f"seed={seed}", f"outputs={tmp_path}") for seed in (0, 1)])
-    record_sweep(tmp_path, plan.runs, "fig2_mnist_noise", "smoke")
-    record_sweep(tmp_path, plan.runs, "fig2_mnist_noise", "smoke")
-    assert runs_of(tmp_path, "fig2_mnist_noise") == set(plan.runs)
-    store.submit(plan.jobs[0], {}, ABOUT)
+    runs = [config(f"seed={seed}", f"outputs={tmp_path}").id for seed in (0, 1)]
+    record_sweep(tmp_path, runs, "fig2_mnist_noise", "smoke")
+    record_sweep(tmp_path, runs, "fig2_mnist_noise", "smoke")
+    assert runs_of(tmp_path, "fig2_mnist_noise") == set(runs)
+    store.submit(runs[0], {}, ABOUT)
     rows = overview(tmp_path)
     assert sweeps(tmp_path, rows) == [("fig2_mnist_noise-smoke", {"pending": 1, "missing": 1})]
     answer = json.loads(call(capsys, tmp_path, "--json", "--sweep", "fig2_mnist_noise"))
-    assert {row["run"] for row in answer["runs"]} == set(plan.runs)
+    assert {row["run"] for row in answer["runs"]} == set(runs)
 
 
 def test_an_unknown_sweep_is_named(store, tmp_path, capsys):

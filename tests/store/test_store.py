@@ -1,18 +1,21 @@
 """Claims, whole files, and who may take over a run: with real processes."""
 
+import dataclasses
 import json
 import multiprocessing
 import os
 import socket
 import time
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from lmsweep.errors import UserError
+from lmsweep.errors import GivenBackError, UserError
 from lmsweep.files import StoreUnwritableError, write_atomically
+from lmsweep.store.job import Job
 from lmsweep.store.lease import STALE_AFTER_SECONDS, ClaimLostError, RunBusyError, beating
+from lmsweep.store.perform import RunFailedError, run_job
 from lmsweep.store.store import Store
-from lmsweep.sweep.execute import RunFailedError, perform
 
 
 def claim_and_wait(root, results, barrier):
@@ -111,38 +114,83 @@ def test_a_process_that_lost_its_claim_leaves_the_run_alone(tmp_path):
     assert owner.read_results() == {"late": False}
 
 
-def test_a_lost_claim_keeps_no_other_result_from_being_recorded(tmp_path):
-    store = Store(tmp_path)
+def job_of(root, work):
+    """A job that does `work`, a function of its folder."""
+    return Job(
+        kind="run",
+        id="abc",
+        outputs=str(root),
+        config={},
+        about={},
+        begin=lambda: nullcontext(work),
+        summary=str,
+    )
 
-    def work(folders):
-        edit_status(folders[0], attempt=7)
-        return [{"n": 0}, {"n": 1}]
 
-    with pytest.raises(ClaimLostError):
-        perform(store, {"a": {}, "b": {}}, work)
-    assert store.run("b").read_results() == {"n": 1}
+def test_a_job_is_run_once_and_its_results_are_read_afterwards(tmp_path):
+    calls = []
+    job = job_of(tmp_path, lambda folder: calls.append(folder.id) or {"n": len(calls)})
+    assert [run_job(job), run_job(job)] == [{"n": 1}] * 2
+    assert run_job(job, force=True) == {"n": 2}
+    assert calls == ["abc", "abc"]
 
-    def fail(folders):
-        edit_status(folders[0], attempt=7)
+
+def test_what_the_job_opened_is_closed_after_the_results_are_recorded(tmp_path):
+    states = []
+
+    @contextmanager
+    def begin():
+        yield lambda folder: {"n": 1}
+        states.append(job.folder.read_status()["state"])
+
+    job = dataclasses.replace(job_of(tmp_path, None), begin=begin)
+    run_job(job)
+    assert states == ["done"]
+
+
+def test_an_error_is_recorded_as_the_jobs_failure_and_told_in_one_sentence(tmp_path):
+    def work(folder):
         raise ArithmeticError("the real reason")
 
-    with pytest.raises(RunFailedError, match="the real reason"):
-        perform(store, {"c": {}, "d": {}}, fail)
-    assert store.run("d").read_status()["state"] == "failed"
+    job = job_of(tmp_path, work)
+    with pytest.raises(RunFailedError, match=r"Run abc failed: ArithmeticError: the real reason \(details"):
+        run_job(job)
+    assert job.folder.read_status()["state"] == "failed"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GivenBackError("not here")])
+def test_work_that_was_stopped_is_given_back(tmp_path, error):
+    def work(folder):
+        raise error
+
+    job = job_of(tmp_path, work)
+    with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else GivenBackError):
+        run_job(job)
+    assert job.folder.read_status()["state"] == "pending"
 
 
 def test_a_claim_that_is_lost_in_the_work_is_no_failure_of_the_run(tmp_path):
-    store = Store(tmp_path)
+    def work(folder):
+        edit_status(folder, attempt=7)
+        folder.check_claim()
 
-    def work(folders):
-        edit_status(folders[0], attempt=7)
-        folders[0].check_claim()
-
+    job = job_of(tmp_path, work)
     with pytest.raises(ClaimLostError):
-        perform(store, {"a": {}, "b": {}}, work)
-    assert store.run("a").read_status()["attempt"] == 7
-    assert store.run("b").read_status()["state"] == "pending"
-    assert not store.run("a").error.exists()
+        run_job(job)
+    assert job.folder.read_status()["attempt"] == 7
+    assert job.folder.read_status()["state"] == "running"
+    assert not job.folder.error.exists()
+
+
+def test_the_reason_of_a_failure_is_told_though_the_claim_was_lost(tmp_path):
+    def fail(folder):
+        edit_status(folder, attempt=7)
+        raise ArithmeticError("the real reason")
+
+    job = job_of(tmp_path, fail)
+    with pytest.raises(RunFailedError, match="the real reason"):
+        run_job(job)
+    assert job.folder.read_status()["state"] == "running"
 
 
 def test_a_disk_that_is_full_already_is_told_as_that(tmp_path, monkeypatch):
@@ -151,7 +199,7 @@ def test_a_disk_that_is_full_already_is_told_as_that(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(StoreUnwritableError, match="make room"):
-        perform(Store(tmp_path), {"a": {}}, lambda folders: [{}])
+        run_job(job_of(tmp_path, lambda folder: {}))
 
 
 def test_a_folder_that_vanishes_does_not_silence_the_others(tmp_path):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from lmsweep.commands.jobs import cost_key, training_job
 from lmsweep.store.store import Store
-from lmsweep.sweep.cost import cost_key
 from lmsweep.sweep.estimate import _wall, estimate, past_seconds
 from lmsweep.sweep.plan import Plan
 from lmsweep.training.probe import probe_seconds
@@ -27,14 +27,14 @@ def finished(store, name, key, seconds):
 
 def test_past_runs_say_how_long_the_next_ones_take(tmp_path):
     store = Store(tmp_path)
-    plan = Plan.of([config(f"seed={seed}", f"outputs={tmp_path}") for seed in (0, 1)])
+    plan = Plan.of([training_job(config(f"seed={seed}", f"outputs={tmp_path}")) for seed in (0, 1)])
     key = cost_key(config())
     for name, seconds in (("a", 1.0), ("b", 100.0), ("c", 3.0)):
         finished(store, name, key, seconds)
     finished(store, "d", "other", 50.0)
     store.claim("e", {})
     assert past_seconds(store) == {key: 3.0, "other": 50.0}
-    assert estimate(plan, plan.jobs, [{}]) == dict.fromkeys(plan.jobs, 3.0)
+    assert estimate(plan, plan.asked, [{}]) == dict.fromkeys(plan.asked, 3.0)
 
 
 def test_runs_go_to_the_next_free_worker():

@@ -7,7 +7,7 @@ import time
 from pytorch_lightning import Trainer
 from pytorch_lightning.plugins.environments import SLURMEnvironment
 
-from lmsweep.sweep.pool import Pool
+from lmsweep.processes import Pool
 from lmsweep.sweep.slurm_task import UNSEEN_BY_LIGHTNING
 
 
@@ -45,7 +45,7 @@ def signalled():
 def test_workers_and_their_server_survive_the_warning():
     seen: list[int] = []
     before = signal.signal(signal.SIGUSR2, lambda number, _: seen.append(number))
-    pool = Pool([{}], preload=())
+    pool = Pool([{}])
     try:
         for key in ("first", "second"):
             pool.start(key, signalled)

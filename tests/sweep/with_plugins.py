@@ -5,7 +5,7 @@ import sys
 
 from hydra.core.config_store import ConfigStore
 
-from lmsweep.sweep.plugins import register_plugins
+from lmsweep.sweep.sweeper import register_plugins
 
 
 def register() -> None:

@@ -6,8 +6,7 @@ import shutil
 import pytest
 
 from lmsweep.commands.figure import main as draw
-from lmsweep.evaluation.attack import evaluate
-from tests.evaluation.conftest import request
+from tests.evaluation.conftest import evaluate, request
 from tests.sweep.sweeping import TINY
 from tests.tracking.reading import files_of, read_back
 
@@ -31,9 +30,10 @@ def attacked(tracked_sweep, store):
     """An attack on the finished networks by themselves: results and what W&B has, by run."""
     outputs, done = store, attack(store, tracked_sweep.done)
     found = {}
-    for job, folder, results in done:
+    for one, folder, results in done:
         (file,) = files_of(outputs, folder.id)
-        found[job.target.id] = (results, read_back(file), file)
+        (target,) = one.targets
+        found[target] = ({**results, **results["curves"][target]}, read_back(file), file)
     assert all(len(files_of(outputs, folder.id)) == 1 for _, folder, _ in done)
     return found
 

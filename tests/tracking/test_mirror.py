@@ -6,8 +6,8 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from lmsweep.commands.jobs import run_training
 from lmsweep.store.sweeps import record_sweep
-from lmsweep.sweep.execute import execute
 from lmsweep.tracking.card import LONGEST_GROUP, group_of, run_card
 from lmsweep.tracking.mirror import unmirrored
 from tests.config.test_run import config
@@ -29,13 +29,13 @@ def test_a_cell_is_all_but_the_seed():
 def stored(tmp_path_factory):
     """A run that was trained without a tracker, and a function that asks for it again."""
     outputs = tmp_path_factory.mktemp("stored")
-    folder, results = execute(config(*SHORT, f"outputs={outputs}"))
+    folder, results = run_training(config(*SHORT, f"outputs={outputs}"))
     return outputs, folder, results, partial(_again, outputs)
 
 
 def _again(outputs, *overrides):
     tracked = config(*SHORT, *overrides, f"outputs={outputs}")
-    execute(tracked)
+    run_training(tracked)
     return tracked
 
 

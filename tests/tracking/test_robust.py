@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from lmsweep.sweep.execute import execute
+from lmsweep.commands.jobs import run_training
 from lmsweep.tracking.upload import FAILED, LEAVE_SECONDS
 from tests.config.test_run import config
 from tests.tracking.reading import files_of, read_back
@@ -20,7 +20,7 @@ ONLINE = ("tracking=wandb", "tracking.mode=online", f"tracking.patience={PATIENC
 def trained(outputs, *overrides):
     """The folder and metrics of a run, and how long it took."""
     began = time.monotonic()
-    folder, results = execute(config(*SHORT, *overrides, f"outputs={outputs}"))
+    folder, results = run_training(config(*SHORT, *overrides, f"outputs={outputs}"))
     return folder, results["metrics"], time.monotonic() - began
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 
+from lmsweep.commands.jobs import training_job
 from lmsweep.commands.sync import look, main, sync
 from lmsweep.errors import UserError
-from lmsweep.sweep.execute import train
+from lmsweep.store.perform import run_job
 from lmsweep.tracking.wandb_run import CARD, LOCK
 from lmsweep.training.run import prepare_run
 from tests.config.test_run import config
@@ -39,8 +40,8 @@ def recorded(tmp_path_factory, tracked_sweep):
     job = prepare_run(stopped)
     job.telemetry = StoppedAt(27)
     with pytest.raises(KeyboardInterrupt):
-        train(stopped, lambda: job)
-    name = train(stopped)["id"]
+        run_job(training_job(stopped, job))
+    name = run_job(training_job(stopped))["id"]
     return outputs, name, [name, *tracked_sweep.done, *tracked_sweep.failed]
 
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 import torch
 
+from lmsweep.commands.jobs import cost_key
 from lmsweep.errors import ConfigError
-from lmsweep.sweep.cost import cost_key
 from lmsweep.training.task_ranks import task_of
 from tests.config.test_run import config, identity
 from tests.training import two_ranks

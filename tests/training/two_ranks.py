@@ -10,8 +10,8 @@ from lmsweep.margin import MarginLoss
 from lmsweep.margin.batch_norm import per_sample_batch_norm
 from lmsweep.margin.capture import capture
 from lmsweep.models import WideResNet
+from lmsweep.processes import call_all
 from lmsweep.seeds import ALL
-from lmsweep.sweep.pool import call_all
 from lmsweep.training.sync_batch_norm import sync_batch_norm
 from lmsweep.training.world import World, open_store, process_group, reach_store
 

@@ -1,27 +1,63 @@
-"""Run a plan on a Slurm cluster: submit what is missing as one job array, and follow it."""
+"""`hydra/launcher=slurm`: a plan as a job array on a cluster, submitted and followed."""
 
 import io
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr
+from typing import Any
 
-from submitit import SlurmExecutor
-from submitit.core.utils import FailedJobError, FailedSubmissionError
+from hydra.core.utils import JobReturn
 
 from lmsweep.config.request import Request
-from lmsweep.errors import UserError
+from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import locked
-from lmsweep.sweep.local import Outcome
-from lmsweep.sweep.plan import Plan
+from lmsweep.sweep.estimate import describe
+from lmsweep.sweep.launcher import LocalLauncher
+from lmsweep.sweep.local import report
+from lmsweep.sweep.plan import Outcome, Plan
 from lmsweep.sweep.progress import Progress
 from lmsweep.sweep.slurm_jobs import settle_jobs
 from lmsweep.sweep.slurm_options import SlurmOptions, job_folder
 from lmsweep.sweep.slurm_task import ArrayTask
 
 
+class SlurmLauncher(LocalLauncher):
+    """Submits what is missing as one job array, and follows it unless `wait` is false."""
+
+    def __init__(self, **keys: Any) -> None:
+        super().__init__()
+        self.options = SlurmOptions.parse(keys)
+
+    def submit(self, plan: Plan, request: Request) -> Outcome:
+        """Submit what is missing to the cluster; without `wait` the outcome knows only what was there."""
+        began = time.monotonic()
+        at_once = self.options.array_parallelism * self.options.runs_per_job
+        with Progress(plan.about(), min(at_once, len(plan.jobs)), plan.noun) as progress:
+            sweep = SlurmSweep(plan, request, self.options, progress)
+            sweep.submit()
+            for array in sweep.arrays:
+                print(f"Submitted as Slurm job {array}.", file=sys.stderr, flush=True)
+            if self.options.wait:
+                try:
+                    sweep.follow()
+                except KeyboardInterrupt:
+                    print("The jobs go on; scancel stops them.", file=sys.stderr, flush=True)
+                    raise
+        report(plan, sweep.outcome, progress, began)
+        return sweep.outcome
+
+    def describe(self, plan: Plan, request: Request) -> str:
+        """What submitting would do; how many jobs run at once, Slurm decides."""
+        return describe(plan, request)
+
+    def _launch_others(self, job_overrides: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
+        raise ConfigError("hydra/launcher=slurm runs lmsweep only; use hydra/launcher=local for other tasks.")
+
+
 class SlurmSweep:
-    """The runs of a plan on their way through the queue; the store is the only thing it remembers."""
+    """The jobs of a plan on their way through the queue; the store is the only thing it remembers."""
 
     def __init__(self, plan: Plan, request: Request, options: SlurmOptions, progress: Progress) -> None:
         self.plan = plan
@@ -30,21 +66,21 @@ class SlurmSweep:
         self.options = options
         self.progress = progress
         self.outcome = Outcome()
-        self.open: list[str] = []  # runs that somebody trains, or is going to
-        self.jobs: list[str] = []  # of ours
+        self.open: list[str] = []  # jobs that somebody runs, or is going to
+        self.arrays: list[str] = []  # the ids that Slurm gave to ours
 
     def submit(self) -> None:
         """Submit what is missing and not on its way already; nobody else submits to this store meanwhile."""
         folder = job_folder(self.plan.outputs)
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            alive = settle_jobs(self.store, self.plan.runs)
-            standings = self.plan.standings(self.request)
-            self.open = [name for name, state in standings.items() if state == "missing"]
+            alive = settle_jobs(self.store, self.plan.jobs)
+            states = self.plan.states(self.request)
+            self.open = [name for name, state in states.items() if state == "missing"]
             force = self.request.force
             self._submit(self._nobodys(self.open, alive, force), force)
-        for name, state in standings.items():
-            if state == "cached":
+        for name, state in states.items():
+            if state == "done":
                 self.outcome.results[name] = self.store.run(name).read_results() or {}
                 self.progress.cached(name)
             elif state == "failed":
@@ -79,16 +115,16 @@ class SlurmSweep:
         if not names:
             return
         for name in names:
-            config = self.plan.runs[name]
-            self.store.submit(name, config.to_dict(), config.about(), force=force)
+            job = self.plan.jobs[name]
+            self.store.submit(name, job.config, job.about, force=force)
         size = self.options.runs_per_job
         parts = [names[first : first + size] for first in range(0, len(names), size)]
         tasks = [
-            ArrayTask([self.plan.runs[name] for name in part], self.options.runs_per_gpu) for part in parts
+            ArrayTask([self.plan.jobs[name] for name in part], self.options.runs_per_gpu) for part in parts
         ]
-        for job, part in zip(self._sbatch(tasks), parts, strict=True):
+        for task_id, part in zip(self._sbatch(tasks), parts, strict=True):
             for name in part:
-                self.store.assign(name, job)
+                self.store.assign(name, task_id)
 
     def _sbatch(self, tasks: Sequence[ArrayTask]) -> list[str]:
         if shutil.which("sbatch") is None or shutil.which("srun") is None:
@@ -96,6 +132,9 @@ class SlurmSweep:
                 "hydra/launcher=slurm needs sbatch and srun, which are not here; call it on a login node of "
                 "a Slurm cluster, or use hydra/launcher=local."
             )
+        from submitit import SlurmExecutor  # a second, which other launchers need not spend
+        from submitit.core.utils import FailedJobError, FailedSubmissionError
+
         folder = job_folder(self.plan.outputs).absolute()
         executor = SlurmExecutor(folder, max_num_timeout=self.options.requeues)
         executor.update_parameters(**self.options.parameters(), wckey=None)
@@ -108,7 +147,7 @@ class SlurmSweep:
                 f"Slurm refused an array of {len(tasks)} tasks ({reason}); "
                 "change hydra.launcher, where a larger runs_per_job makes a smaller array."
             ) from None
-        self.jobs.append(jobs[0].split("_")[0])
+        self.arrays.append(jobs[0].split("_")[0])
         return jobs
 
     def _look(self, name: str) -> None:
@@ -121,7 +160,7 @@ class SlurmSweep:
         if state == "done":
             results = self.store.run(name).read_results() or {}
             self.outcome.results[name] = results
-            self.progress.done(name, results)
+            self.progress.done(name, self.plan.jobs[name].summary(results))
             self.open.remove(name)
         elif state == "failed":
             self._fail(name)

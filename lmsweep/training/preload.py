@@ -20,7 +20,6 @@ import lmsweep.data.imagenet
 import lmsweep.data.mnist
 import lmsweep.data.toy
 import lmsweep.models
-import lmsweep.sweep.execute
 import lmsweep.training.run
 
 lmsweep.data.digits.read()  # half of what a worker does before it trains on them

@@ -10,7 +10,7 @@ from multiprocessing import forkserver
 import psutil
 import pytest
 
-from lmsweep.sweep.pool import Pool, call_all
+from lmsweep.processes import Pool, call_each, value_of
 
 
 def wait_for(condition, seconds=60.0):
@@ -30,7 +30,7 @@ def endings(pool, count):
 @pytest.fixture
 def pool():
     forkserver._forkserver._stop()  # a server that another test started may have other modules
-    pool = Pool([{"PLACE": "a"}, {"PLACE": "b"}])
+    pool = Pool([{"PLACE": "a"}, {"PLACE": "b"}], preload=("lmsweep.training.preload",))
     yield pool
     pool.stop(grace=1.0)
 
@@ -124,21 +124,33 @@ def test_another_server_is_started_when_the_first_is_killed(pool):
     assert endings(pool, 1)["two"].value not in (server, None)
 
 
-def test_call_all_returns_everything_or_raises_the_first_error():
-    tasks = {str(n): (lambda n=n: n * n) for n in range(5)}
-    assert call_all([{}, {}], tasks) == {str(n): n * n for n in range(5)}
-    with pytest.raises(ZeroDivisionError):
-        call_all([{}], {"a": lambda: 1 / 0, "b": lambda: 1})
-    with pytest.raises(RuntimeError, match=r"the process of a died by exit status 4"):
-        call_all([{}], {"a": lambda: os._exit(4)})
+def test_every_task_is_called_failures_stop_no_other_and_the_killed_get_another_chance(tmp_path):
+    def killed_once():
+        if not (tmp_path / "before").exists():
+            (tmp_path / "before").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "second time"
+
+    def broken():
+        raise ArithmeticError("no")
+
+    tasks = {"good": lambda: 1, "killed": killed_once, "broken": broken, "doomed": lambda: os._exit(5)}
+    ends = call_each([{}, {}], tasks)
+    assert list(ends) == list(tasks)
+    assert [value_of(ends[key]) for key in ("good", "killed")] == [1, "second time"]
+    assert ends["doomed"].died == "exit status 5"
+    with pytest.raises(ArithmeticError, match="no"):
+        value_of(ends["broken"])
+    with pytest.raises(RuntimeError, match="the process of doomed died 3 times by exit status 5"):
+        value_of(ends["doomed"])
 
 
 ORPHANS = """
 import os, time
-from lmsweep.sweep.pool import Pool
+from lmsweep.processes import Pool
 
 if __name__ == "__main__":
-    pool = Pool([{}], preload=())
+    pool = Pool([{}])
     pool.start("one", lambda: (print(os.getpid(), flush=True), time.sleep(100)))
     pool.wait(100)
 """

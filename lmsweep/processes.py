@@ -1,4 +1,4 @@
-"""Worker processes: a fresh one per task, forked from a server that has torch and Lightning imported."""
+"""Worker processes: a fresh one per task, forked from a server that has imported what tasks need."""
 
 import faulthandler
 import multiprocessing
@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -21,7 +22,8 @@ import cloudpickle
 # A worker that does not give its run back within this time is killed; checkpoints lose nothing by that.
 GRACE_SECONDS = 30.0
 
-PRELOAD = ("lmsweep.sweep.preload",)
+# A task whose process is killed this often (by a kernel that is short of memory, say) is a failure.
+LIVES = 3
 
 _context = multiprocessing.get_context("forkserver")
 
@@ -47,7 +49,7 @@ class _Worker:
 class Pool:
     """At most one task per slot at a time; a slot is the environment that its tasks get (say, one GPU)."""
 
-    def __init__(self, slots: Sequence[Mapping[str, str]], preload: Sequence[str] = PRELOAD) -> None:
+    def __init__(self, slots: Sequence[Mapping[str, str]], preload: Sequence[str] = ()) -> None:
         # One thread per process unless a task asks for more: OpenMP spins when cores are overbooked.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         _context.set_forkserver_preload(list(preload))  # counts when the server is started
@@ -175,24 +177,56 @@ def _redirect(log: Path) -> None:
     faulthandler.enable()
 
 
-def call_all(
+_stopped_by: int = signal.SIGINT
+
+
+def stop_on_sigterm() -> None:
+    """Let SIGTERM, from a shell or a scheduler, stop this process as Ctrl-C does."""
+
+    def interrupt(signum: int, _frame: FrameType | None) -> None:
+        global _stopped_by
+        _stopped_by = signum
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+def interrupted_by() -> int:
+    """The signal behind the last KeyboardInterrupt."""
+    return _stopped_by
+
+
+def call_each(
     slots: Sequence[Mapping[str, str]],
     tasks: Mapping[str, Callable[[], Any]],
     *,
     log: Path | None = None,
-    preload: Sequence[str] = PRELOAD,
-) -> dict[str, Any]:
-    """Call every task in a process of its own and return what each returned; the first error ends it all."""
-    pool, waiting, values = Pool(slots, preload), dict(tasks), {}
+    preload: Sequence[str] = (),
+) -> dict[str, Ended]:
+    """Call every task in a process of its own and say how each ended; one that fails stops no other.
+
+    A task whose process died gets another one, `LIVES` in all.
+    """
+    pool, waiting, deaths = Pool(slots, preload), list(tasks), Counter[str]()
+    ends: dict[str, Ended] = {}
     try:
         while waiting or pool.workers:
             while waiting and pool.free:
-                key = next(iter(waiting))
-                pool.start(key, waiting.pop(key), log)
+                key = waiting.pop(0)
+                pool.start(key, tasks[key], log)
             for ended in pool.wait(1.0):
-                if ended.error or ended.died:
-                    raise ended.error or RuntimeError(f"the process of {ended.key} died by {ended.died}")
-                values[ended.key] = ended.value
+                deaths[ended.key] += bool(ended.died)
+                if ended.died and deaths[ended.key] < LIVES:
+                    waiting.append(ended.key)
+                else:
+                    ends[ended.key] = ended
     finally:
         pool.stop()
-    return {key: values[key] for key in tasks}
+    return {key: ends[key] for key in tasks}
+
+
+def value_of(ended: Ended) -> Any:
+    """What a task returned; raises what it raised, or RuntimeError when its process died."""
+    if ended.error or ended.died:
+        raise ended.error or RuntimeError(f"the process of {ended.key} died {LIVES} times by {ended.died}")
+    return ended.value

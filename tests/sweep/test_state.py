@@ -3,7 +3,7 @@
 import pytest
 
 from lmsweep.config.request import Request
-from lmsweep.store.state import standing
+from lmsweep.sweep.plan import state_for
 
 DONE, FAILED, DIVERGED = {"state": "done"}, {"state": "failed"}, {"state": "failed", "final": True}
 UNFINISHED = ({}, {"state": "pending"}, {"state": "running"})
@@ -12,8 +12,8 @@ UNFINISHED = ({}, {"state": "pending"}, {"state": "running"})
 @pytest.mark.parametrize(
     ("status", "request_", "expected"),
     [
-        (DONE, {}, "cached"),
-        (DONE, {"retry": "none"}, "cached"),
+        (DONE, {}, "done"),
+        (DONE, {"retry": "none"}, "done"),
         (DONE, {"force": True}, "missing"),
         (FAILED, {}, "missing"),
         (FAILED, {"retry": "none"}, "failed"),
@@ -23,5 +23,5 @@ UNFINISHED = ({}, {"state": "pending"}, {"state": "running"})
         *[(status, {"retry": "none"}, "missing") for status in UNFINISHED],
     ],
 )
-def test_standing(status, request_, expected):
-    assert standing(status, Request(**request_)) == expected
+def test_the_state_of_a_job(status, request_, expected):
+    assert state_for(status, Request(**request_)) == expected

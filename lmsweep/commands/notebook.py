@@ -1,0 +1,82 @@
+"""lmsweep from Python: `lmsweep.run`, `lmsweep.sweep` and `lmsweep.results`, for notebooks and scripts."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from lmsweep.commands.jobs import mirror_late, run_training, training_job
+from lmsweep.config.dotted import dotted
+from lmsweep.config.explain import explained
+from lmsweep.config.hydra import config_folder
+from lmsweep.config.request import split
+from lmsweep.config.run import RunConfig
+from lmsweep.config.sweeps import read_sweep
+from lmsweep.store.housekeeping import results_table
+from lmsweep.store.sweeps import record_sweep
+from lmsweep.sweep.launcher import LocalLauncher
+from lmsweep.sweep.plan import Plan
+from lmsweep.sweep.sweeper import register_plugins
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: where its files are, what it measured, and how it was configured."""
+
+    id: str
+    folder: Path
+    metrics: Mapping[str, float]
+    config: RunConfig
+
+
+def run(**keys: Any) -> Run:
+    """Train one network, or read what the store has of it.
+
+    Keys are those of the command line: `run(method="xent", seed=1)`, groups of keys as mappings
+    `run(trainer={"max_steps": 100})`, or with dots `run(**{"margin.norm": "inf"})`.
+    """
+    words = overrides(keys)
+    with explained(RunConfig), initialize_config_dir(config_folder(), version_base="1.3"):
+        composed = compose("config", words)
+    plain = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
+    config, request = split(plain)
+    folder, found = run_training(config, request)
+    return Run(folder.id, folder.path, found["metrics"], config)
+
+
+def sweep(name: str, *, scale: str = "smoke", **keys: Any) -> "pd.DataFrame":
+    """Train what is missing of a file of sweeps/ at a scale; return a row per run, as `results` does."""
+    with explained(RunConfig):
+        asked = read_sweep(name, scale, overrides(keys))
+    register_plugins()
+    launcher = cast(LocalLauncher, instantiate(asked.launcher))
+    plan = Plan.of([training_job(config) for config in asked.runs.values()])
+    record_sweep(asked.outputs, asked.runs, asked.name, asked.label)
+    launcher.submit(plan, asked.request)
+    mirror_late(asked.runs)
+    return results_table(asked.outputs, asked.runs)
+
+
+def results(outputs: str | Path | None = None) -> "pd.DataFrame":
+    """Every run of a store, a row each: state, accuracies, and the configuration as `config.*` columns."""
+    return results_table(Path(outputs or os.environ.get("LMSWEEP_OUTPUTS") or "outputs"))
+
+
+def overrides(keys: Mapping[str, Any]) -> list[str]:
+    """Keys and values as words of the command line."""
+    return [f"{key}={_word(value)}" for key, value in dotted(keys).items()]
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value).replace('"', "'")  # null, true, 0.5 and lists are the same in both languages
