@@ -155,4 +155,4 @@ def _checked(schema: type[Schema], content: Mapping[str, Any], key: str) -> Sche
     try:
         return schema.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(invalid_value(schema, error.errors()[0], under=key)) from None
+        raise ConfigError(invalid_value(schema, error.errors()[0], group=key)) from None

@@ -20,7 +20,7 @@ from lmsweep.config.request import split
 from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, Split
 from lmsweep.margin import MarginLoss
-from lmsweep.share import Share
+from lmsweep.seeds import Share
 from lmsweep.training.adversarial import AdversarialTraining, adversarial_batch, truncated_normal
 from lmsweep.training.run import prepare_run, run
 
@@ -182,7 +182,9 @@ def test_pgd_training_makes_a_network_robust(tmp_path):
         (tmp_path / name).mkdir()
         run(work, "id", tmp_path / name)
         test = EvaluationBatches(work.data.test, 500)
-        accuracy[name] = attack_curve(work.module.network, test, IFGSM((0.0, 0.1), 0.01)).accuracy
+        accuracy[name] = attack_curve(
+            work.module.network, test, IFGSM(epsilons=(0.0, 0.1), alpha=0.01)
+        ).accuracy
     assert accuracy["hard"][0] > 0.85
     assert accuracy["hard"][1] > accuracy["plain"][1] + 0.15
 

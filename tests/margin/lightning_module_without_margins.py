@@ -1,6 +1,7 @@
 """A LightningModule that knows nothing of margins, and training it with and without Lightning.
 
-Run as a script it trains under DDP and saves the parameters: python -m tests.margin.stranger OUT DEVICES
+Run as a script, with a file and a number of processes as arguments, it trains under DDP and saves the
+parameters to the file.
 """
 
 import sys
@@ -17,7 +18,7 @@ STEPS, BATCH = 12, 16
 OPTIONS = {"norm": 2, "gamma": 1.0, "clip": 2.0, "aggregation": "sum"}
 
 
-class Stranger(pl.LightningModule):
+class ModuleWithoutMargins(pl.LightningModule):
     def __init__(self, returns: str = "loss") -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -60,7 +61,7 @@ def parameters(module: nn.Module) -> torch.Tensor:
 
 def by_hand(**options) -> torch.Tensor:
     """The same training as a plain loop with the pure function."""
-    net = Stranger()
+    net = ModuleWithoutMargins()
     optimizer = net.configure_optimizers()
     for x, y in loader():
         x = x.clone().requires_grad_()
@@ -88,7 +89,7 @@ def trainer(**options) -> pl.Trainer:
     return pl.Trainer(**{**defaults, **options})
 
 
-class Distributed(Stranger):
+class Distributed(ModuleWithoutMargins):
     """Each process takes its share of every batch; Lightning's own sampler would shuffle."""
 
     def train_dataloader(self):
