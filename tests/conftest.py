@@ -28,7 +28,7 @@ def lmsweep_command() -> Command:
             env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs), **environment},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=1200,
         )
 
     return call

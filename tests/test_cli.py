@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -89,9 +88,10 @@ def test_asking_again_returns_the_results_without_training(finished, lmsweep_com
     outputs, first = finished
     run = only_run(outputs)
     before = (run / "results.json").stat().st_mtime_ns
-    started = time.monotonic()
-    again = lmsweep_command(*SHORT, "trainer.log_every=7", outputs=outputs)
-    assert time.monotonic() - started < 8
+    again = lmsweep_command(*SHORT, "trainer.log_every=7", outputs=outputs, PYTHONPROFILEIMPORTTIME="1")
+    imported = {line.rpartition("|")[2].strip() for line in again.stderr.splitlines()}
+    assert "lmsweep" in imported
+    assert "torch" not in imported, "most of the start is spent on torch, which nothing here needs"
     assert again.stdout == first.stdout
     assert (run / "results.json").stat().st_mtime_ns == before
     assert only_run(outputs) == run
@@ -190,7 +190,7 @@ def test_ctrl_c_gives_the_run_back(finished, lmsweep_command, tmp_path):
         if "step 20/" in line:
             break
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert read(only_run(tmp_path) / "status.json")["state"] == "pending"

@@ -22,7 +22,7 @@ def command(module: str, *arguments: str, outputs: Path) -> subprocess.Completed
         env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1200,
     )
 
 

@@ -146,7 +146,7 @@ def test_two_processes_of_ddp(reference, tmp_path):
     subprocess.run(
         [sys.executable, "-m", "tests.margin.stranger", str(out), "2"],
         check=True,
-        timeout=180,
+        timeout=600,
         capture_output=True,
         cwd=Path(__file__).parents[2],
         env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -32,7 +32,9 @@ SlurmctldPidFile={root}/slurmctld.pid
 SlurmdPidFile={root}/slurmd-%n.pid
 SlurmctldLogFile={root}/slurmctld.log
 SlurmdLogFile={root}/slurmd-%n.log
-KillWait=10
+KillWait=60
+MessageTimeout=100
+BatchStartTimeout=100
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
 NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=1
 NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1
@@ -80,7 +82,7 @@ class SlurmCluster:
 
     def __exit__(self, *_: object) -> None:
         self.call("scancel", "--user=root")
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 120
         while self.call("squeue", "--noheader").strip() and time.monotonic() < deadline:
             time.sleep(0.2)
         self._stop()
@@ -89,7 +91,7 @@ class SlurmCluster:
         for daemon in reversed(self.daemons):
             daemon.terminate()
             try:
-                daemon.wait(10)
+                daemon.wait(60)
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
@@ -98,7 +100,9 @@ class SlurmCluster:
         """What a command of Slurm prints; nothing when there is no answer."""
         environment = {**os.environ, **self.environment}
         try:
-            return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30).stdout
+            return subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=120
+            ).stdout
         except subprocess.TimeoutExpired:
             return ""
 
@@ -141,7 +145,7 @@ def _free_ports(number: int) -> list[int]:
     return ports
 
 
-def _wait(condition, what: str, seconds: float = 30.0) -> None:
+def _wait(condition, what: str, seconds: float = 300.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -52,7 +52,7 @@ def _sweep(outputs: Path) -> Tracked:
             "trainer.log_every=10",
             *TINY,
         )
-        called = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+        called = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=1200)
     tracked = Tracked(outputs, called, server.requests)
     for name, status in statuses(outputs).items():
         if status["state"] == "done":
