@@ -40,7 +40,7 @@ def metric_lines(run: Path) -> list[dict]:
 @pytest.fixture(scope="module")
 def finished(lmsweep_command, tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     outputs = tmp_path_factory.mktemp("finished")
-    done = lmsweep_command(*SHORT, outputs=outputs)
+    done = lmsweep_command(*SHORT, outputs=outputs, fresh=True)
     assert done.returncode == 0, done.stderr
     return outputs, done
 
@@ -88,7 +88,9 @@ def test_asking_again_returns_the_results_without_training(finished, lmsweep_com
     outputs, first = finished
     run = only_run(outputs)
     before = (run / "results.json").stat().st_mtime_ns
-    again = lmsweep_command(*SHORT, "trainer.log_every=7", outputs=outputs, PYTHONPROFILEIMPORTTIME="1")
+    again = lmsweep_command(
+        *SHORT, "trainer.log_every=7", outputs=outputs, fresh=True, PYTHONPROFILEIMPORTTIME="1"
+    )
     imported = {line.rpartition("|")[2].strip() for line in again.stderr.splitlines()}
     assert "lmsweep" in imported
     assert "torch" not in imported, "most of the start is spent on torch, which nothing here needs"
@@ -261,7 +263,7 @@ def test_bad_input_stops_with_one_sentence_before_any_work(argument, lmsweep_com
 
 
 def test_help_lists_groups_and_keys_without_importing_torch(lmsweep_command, tmp_path):
-    done = lmsweep_command("--help", outputs=tmp_path, PYTHONPROFILEIMPORTTIME="1")
+    done = lmsweep_command("--help", outputs=tmp_path, fresh=True, PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0
     for word in ("method", "margin_l2_all", "label_noise", "gamma"):
         assert word in done.stdout

@@ -150,7 +150,8 @@ def test_a_figure_that_is_not_drawn_is_verified_by_training_one_cell_again(tmp_p
     expected.parent.mkdir()
     table = read_csv(committed)
     one = (table["method"] == "xent") & (table["x"] == 0.1)
-    write_csv(table.assign(mean=table["mean"] + 0.1 * one), expected)
+    # Another kind of CPU gives other numbers, which differ as seeds do, and not by so much.
+    write_csv(table.assign(mean=table["mean"] - 0.5 * one), expected)
     done = call(tmp_path, *verify)
     assert done.returncode == 1
     assert "3 runs of xent are trained again" in done.stdout

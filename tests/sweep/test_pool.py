@@ -27,9 +27,13 @@ def endings(pool, count):
     return {ended.key: ended for ended in found}
 
 
-@pytest.fixture
-def pool():
+@pytest.fixture(scope="module")
+def _server_of_our_own():
     forkserver._forkserver._stop()  # a server that another test started may have other modules
+
+
+@pytest.fixture
+def pool(_server_of_our_own):
     pool = Pool([{"PLACE": "a"}, {"PLACE": "b"}])
     yield pool
     pool.stop(grace=1.0)

@@ -142,7 +142,7 @@ def test_noise_and_augmentation():
     assert torch.equal(torch.cat(seen)[:37], next(iter(EvaluationBatches(split, 37)))[0])
 
 
-def test_the_estimate_of_a_sweep_knows_of_telemetry(tmp_path):
+def test_the_estimate_of_a_sweep_knows_of_telemetry(tmp_path, clock_of_samples):
     common = (*CNN, "method=xent", "trainer.max_steps=200", "trainer.val_every=100", f"outputs={tmp_path}")
     often = config(*common, "telemetry.every=1")
     assert probe_seconds(often) > 2 * probe_seconds(config(*common))
