@@ -1,12 +1,15 @@
 """Shared by all tests: one torch thread, and the command line as a user starts it."""
 
+import fcntl
 import os
+import pickle
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -41,6 +44,23 @@ def lmsweep_command() -> Command:
         )
 
     return call
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], Any]], Any]:
+    """Calls `make` with a folder in the first worker process of the tests that asks; others get its value."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, make: Callable[[Path], Any]) -> Any:
+        kept = shared / f"{name}.pickle"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                kept.write_bytes(pickle.dumps(make(shared / name)))
+        return pickle.loads(kept.read_bytes())  # noqa: S301 - written above
+
+    return made
 
 
 @pytest.fixture

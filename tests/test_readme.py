@@ -126,6 +126,7 @@ def test_a_command_works_as_shown(copy, command):
     assert "data=blobs" not in command or re.search(r"validation \d+\.\d+%  test \d+\.\d+%", out)
 
 
+@pytest.mark.slow
 def test_the_figure_that_the_readme_adds_is_drawn(copy):
     (name,) = (target.split("FIG=")[1].strip() for target in TARGETS if "FIG=" in target)
     out = call(copy, "-m", "lmsweep.reproduce", name, "--scale", "smoke", "trainer.max_steps=50")

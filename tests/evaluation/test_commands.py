@@ -1,9 +1,7 @@
 """Evaluations of stored runs, from the command line and from Python: cached, shared, and clear when wrong."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,17 +11,12 @@ from lmsweep.cli import config_folder
 from lmsweep.errors import ConfigError
 from lmsweep.evaluation.attack import evaluate
 from lmsweep.evaluation.command import hydra_arguments
+from tests import warm
 from tests.evaluation.conftest import FEW, named, request
 
 
 def command(module: str, *arguments: str, outputs: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs)},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
+    return warm.call(module, *arguments, LMSWEEP_OUTPUTS=str(outputs))
 
 
 def test_a_white_box_evaluation_leaves_its_files_and_is_cached(runs):

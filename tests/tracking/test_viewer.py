@@ -9,7 +9,10 @@ from wandb.util import get_core_path
 
 from tests.tracking.reading import files_of
 
-pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux, as a terminal to look at")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux, as a terminal to look at"),
+]
 
 
 def test_wandb_leet_opens_a_run_and_finds_its_metrics(tracked_sweep, tmp_path):
