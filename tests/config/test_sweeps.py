@@ -45,7 +45,11 @@ SMALL = ("fig1_toy", "fig5_cifar_ifgsm", "fig6_imagenet_attacks", "fig10_mnist_g
 
 @pytest.mark.parametrize(
     ("name", "scale"),
-    [*((n, s) for n in (*FIFTEEN, *OURS) for s in ("smoke", "laptop")), *((n, "paper") for n in SMALL)],
+    [
+        *((name, "smoke") for name in (*FIFTEEN, *OURS)),
+        *(pytest.param(name, "laptop", marks=pytest.mark.slow) for name in (*FIFTEEN, *OURS)),
+        *(pytest.param(name, "paper", marks=pytest.mark.slow) for name in SMALL),
+    ],
 )
 def test_the_grid_has_every_method_and_axis_that_the_figure_shows(name, scale):
     sweep = read_sweep(name, scale)

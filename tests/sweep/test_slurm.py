@@ -10,6 +10,8 @@ from tests.sweep.slurm_cluster import NODES, CannotStartError, SlurmCluster
 from tests.sweep.sweeping import TINY, environment, finish, metrics, start, statuses, sweep, wait_until
 from tests.sweep.telling import WAITS_AT
 
+pytestmark = pytest.mark.slow
+
 ON_SLURM = ("hydra/launcher=slurm", "hydra.launcher.poll_seconds=0.3")
 # Three methods' worth of runs; cross-entropy knows no gamma, so two of the eight jobs are repeats.
 SIX = (*TINY, "model.dropout=0.2", "method=xent,margin", "margin.gamma=1,2", "seed=0,1")

@@ -1,8 +1,6 @@
 """One tracked sweep, shared by the tests that look at what it left."""
 
-import fcntl
 import os
-import pickle
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,16 +28,8 @@ class Tracked:
 
 
 @pytest.fixture(scope="session")
-def tracked_sweep(tmp_path_factory) -> Tracked:
-    """Made once, by whichever worker process of the tests comes first."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    kept = shared / "tracked.pickle"
-    with (shared / "tracked.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
-            kept.write_bytes(pickle.dumps(_sweep(shared / "tracked")))
-    return pickle.loads(kept.read_bytes())  # noqa: S301 - written above
+def tracked_sweep(made_once) -> Tracked:
+    return made_once("tracked", _sweep)
 
 
 def _sweep(outputs: Path) -> Tracked:
@@ -52,7 +42,7 @@ def _sweep(outputs: Path) -> Tracked:
             "trainer.log_every=10",
             *TINY,
         )
-        called = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+        called = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=1200)
     tracked = Tracked(outputs, called, server.requests)
     for name, status in statuses(outputs).items():
         if status["state"] == "done":
