@@ -24,7 +24,7 @@ def measure(_: Sequence[str]) -> Iterator[Measured]:
     network, x, y = _setting()
 
     def ours(steps: int | None = STEPS, early_stop: bool = False) -> list[float]:
-        attack = IFGSM(EPSILONS, alpha=ALPHA, steps=steps)
+        attack = IFGSM(epsilons=EPSILONS, alpha=ALPHA, steps=steps)
         return attack_curve(network, [(x, y)], attack, early_stop=early_stop).accuracy
 
     def theirs() -> list[float]:

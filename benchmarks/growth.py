@@ -101,7 +101,7 @@ def models() -> None:
 
 def options() -> None:
     """What else could be switched on, on a CPU: times of the plain step of the same kind."""
-    head("network, step", "plain", "channels last", "bfloat16 autocast", "compiled layers", "batched sweeps")
+    head("network, step", "plain", "channels last", "bfloat16 autocast", "compiled layers", "batched classes")
     for name, make in (("mnist_cnn", steps.mnist), ("wide_resnet 16-2", steps.wide_resnet)):
         plain, last, compiled = make(), make(), make()
         last.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -96,7 +96,12 @@ def call(folder, *arguments):
     environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     environment |= {"LMSWEEP_OUTPUTS": str(folder / "outputs"), "LMSWEEP_DATA": str(folder / "data")}
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -122,6 +127,7 @@ def test_a_command_works_as_shown(copy, command):
     assert "data=blobs" not in command or re.search(r"validation \d+\.\d+%  test \d+\.\d+%", out)
 
 
+@pytest.mark.slow
 def test_the_figure_that_the_readme_adds_is_drawn(copy):
     (name,) = (target.split("FIG=")[1].strip() for target in TARGETS if "FIG=" in target)
     out = call(copy, "-m", "lmsweep", "reproduce", name, "--scale", "smoke", "trainer.max_steps=50")

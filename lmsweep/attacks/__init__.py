@@ -1,20 +1,26 @@
 """Attacks and robustness measurements on any network from [0, 1] pixels to logits."""
 
+from lmsweep.attacks.attack import Attack, Clean, Strengths
 from lmsweep.attacks.curve import Curve, attack_curve, transfer_curves, transfer_matrix
-from lmsweep.attacks.families import FGSM, IFGSM, PGD, GaussianNoise, RandomSearch
-from lmsweep.attacks.fast_gradient import fgsm, ifgsm
-from lmsweep.attacks.gaussian import gaussian_noise
-from lmsweep.attacks.projected_gradient import pgd
+from lmsweep.attacks.fgsm import FGSM, fgsm
+from lmsweep.attacks.gaussian import GaussianNoise, gaussian_noise
+from lmsweep.attacks.ifgsm import IFGSM, ifgsm
+from lmsweep.attacks.pgd import PGD, pgd
+from lmsweep.attacks.search import RandomSearch, random_search
 from lmsweep.attacks.signal_to_noise import scale_to_snr, snr
-from lmsweep.attacks.square_search import random_search
+from lmsweep.attacks.trajectory import Examples, unsettled
 
 __all__ = [
     "FGSM",
     "IFGSM",
     "PGD",
+    "Attack",
+    "Clean",
     "Curve",
+    "Examples",
     "GaussianNoise",
     "RandomSearch",
+    "Strengths",
     "attack_curve",
     "fgsm",
     "gaussian_noise",
@@ -25,4 +31,5 @@ __all__ = [
     "snr",
     "transfer_curves",
     "transfer_matrix",
+    "unsettled",
 ]

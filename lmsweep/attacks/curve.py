@@ -1,19 +1,22 @@
 """The accuracy of a network over the strengths of an attack, in one pass over the data."""
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor, nn
 
-from lmsweep.attacks.gradient import frozen
-from lmsweep.attacks.progress import tracked
-from lmsweep.attacks.protocol import Attack, Clean
+from lmsweep.attacks.attack import Attack, Clean
 from lmsweep.attacks.trajectory import Examples, predictions
+from lmsweep.margin.temporary import frozen
 from lmsweep.seeds import derive_seed
 
 Batches = Iterable[tuple[Tensor, Tensor]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -132,3 +135,12 @@ def _logits(model: nn.Module, x: Tensor) -> Tensor:
 def _device(model: nn.Module) -> torch.device:
     parameter = next(model.parameters(), None)
     return torch.device("cpu") if parameter is None else parameter.device
+
+
+def tracked(items: Iterable[T], total: int | None, label: str) -> Iterator[T]:
+    """Pass `items` on; on a terminal, show in a bar how many have gone by."""
+    console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        yield from items
+        return
+    yield from track(items, description=label, total=total, console=console, transient=True)

@@ -1,7 +1,5 @@
-"""Gradients with respect to the input, and a network that is left exactly as it was found."""
+"""Gradients with respect to the input."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -15,27 +13,6 @@ class InputGradient(NamedTuple):
 
     gradient: Tensor
     logits: Tensor
-
-
-@contextmanager
-def frozen(model: nn.Module) -> Iterator[nn.Module]:
-    """Inside, `model` is in evaluation mode and its parameters need no gradients; afterwards it is as before.
-
-    Modes are kept per module, because a network may hold parts in evaluation mode while it trains.
-    """
-    modes = [(module, module.training) for module in model.modules()]
-    flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    try:
-        for module, _ in modes:
-            module.training = False
-        for parameter, _ in flags:
-            parameter.requires_grad_(False)
-        yield model
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        for parameter, flag in flags:
-            parameter.requires_grad_(flag)
 
 
 def input_gradient(model: nn.Module, x: Tensor, labels: Tensor, loss: AttackLoss) -> InputGradient:

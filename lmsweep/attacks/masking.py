@@ -12,8 +12,11 @@ import torch
 from torch import nn
 
 from lmsweep.attacks.curve import Batches, attack_curve, transfer_curves
-from lmsweep.attacks.families import FGSM, IFGSM, PGD, RandomSearch
-from lmsweep.attacks.gradient import frozen
+from lmsweep.attacks.fgsm import FGSM
+from lmsweep.attacks.ifgsm import IFGSM
+from lmsweep.attacks.pgd import PGD
+from lmsweep.attacks.search import RandomSearch
+from lmsweep.margin.temporary import frozen
 
 Verdict = Literal["consistent", "gradients masked"]
 
@@ -70,16 +73,19 @@ def measure(
     strengths = tuple(sorted(epsilons))
     # The last point of each attack counts: early stop hides that a larger epsilon helps the network, fully so
     # in IFGSM when the epsilons are multiples of alpha.
-    fgsm = attack_curve(model, batches, FGSM(strengths), seed=seed, early_stop=False)
-    ifgsm = attack_curve(model, batches, IFGSM(strengths, alpha), seed=seed, early_stop=False)
-    margin = attack_curve(model, batches, IFGSM(strengths, alpha, loss="margin"), early_stop=False)
-    pgd = attack_curve(model, batches, PGD(strengths, pgd_steps, restarts=restarts), seed=seed)
-    search = attack_curve(model, batches, RandomSearch(strengths, queries), seed=seed)
+    ifgsm_attack = IFGSM(epsilons=strengths, alpha=alpha)
+    margin_attack = IFGSM(epsilons=strengths, alpha=alpha, loss="margin")
+    pgd_attack = PGD(epsilons=strengths, steps=pgd_steps, restarts=restarts)
+    fgsm = attack_curve(model, batches, FGSM(epsilons=strengths), seed=seed, early_stop=False)
+    ifgsm = attack_curve(model, batches, ifgsm_attack, seed=seed, early_stop=False)
+    margin = attack_curve(model, batches, margin_attack, early_stop=False)
+    pgd = attack_curve(model, batches, pgd_attack, seed=seed)
+    search = attack_curve(model, batches, RandomSearch(epsilons=strengths, queries=queries), seed=seed)
     # With epsilon 1 every image can be reached, another class's among them.
-    unbounded = attack_curve(model, batches, IFGSM((1.0,), unbounded_alpha))
+    unbounded = attack_curve(model, batches, IFGSM(epsilons=(1.0,), alpha=unbounded_alpha))
     transfer = None
     if source is not None:
-        found = transfer_curves(source, {"target": model}, batches, IFGSM(strengths, alpha), seed=seed)
+        found = transfer_curves(source, {"target": model}, batches, ifgsm_attack, seed=seed)
         transfer = found["target"].accuracy
     return Evidence(
         epsilons=strengths,

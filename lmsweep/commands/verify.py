@@ -119,4 +119,5 @@ def _compare(what: str, found: pd.DataFrame, wanted: pd.DataFrame, expected: Pat
         raise FigureDiffersError(f"{what}: there is no number in it to compare with {expected}.")
     if different:
         raise FigureDiffersError("\n".join([f"{what} differs from {expected}:", *different]))
-    print(f"{what}: {len(found)} cells within {tolerance:g} of {expected}", flush=True)
+    near = f"within {tolerance:g}, or the spread of seeds, of {expected}"
+    print(f"{what}: {len(found)} cells {near}", flush=True)

@@ -1,28 +1,24 @@
 """The schemas of conf/evaluation.yaml, conf/audit.yaml and conf/distances.yaml; values are in conf/.
 
+The keys of an attack are declared by its class in lmsweep/attacks/.
+
 Each description completes the sentence "it must be ..." in the error a user sees.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from lmsweep.config.explain import invalid_value
-from lmsweep.config.fields import Count, Flag, Name, Node, NonNegative, Positive
+from lmsweep.config.fields import Count, Name, Node, Positive, Unit
 from lmsweep.config.run import TrackingConfig
 from lmsweep.errors import ConfigError
 
-# What each attack leaves unused must not make two evaluations out of one.
-UNUSED = {
-    "fgsm": ("stddevs", "alpha", "steps", "restarts", "queries"),
-    "ifgsm": ("stddevs", "restarts", "queries"),
-    "pgd": ("stddevs", "snrs", "queries"),
-    "search": ("stddevs", "snrs", "loss", "alpha", "steps", "restarts"),
-    "gaussian": ("epsilons", "snrs", "loss", "target", "alpha", "steps", "restarts", "queries", "early_stop"),
-}
-Share = Annotated[float, Field(ge=0, le=1, description="a number in [0, 1]")]
-Strengths = Annotated[list[NonNegative], Field(min_length=1, description="a list of numbers >= 0")]
+if TYPE_CHECKING:
+    from lmsweep.attacks.attack import Attack
+else:
+    Attack = Any  # importing attacks imports torch; `parse_as` checks the attack by its own class
 
 
 class StoredRunsConfig(Node):
@@ -50,76 +46,30 @@ class StoredRunsConfig(Node):
         return config
 
 
-class AttackConfig(Node):
-    """`attack`: one attack over a range of strengths."""
-
-    kind: Annotated[
-        Literal["fgsm", "ifgsm", "pgd", "search", "gaussian"],
-        Field(description="fgsm, ifgsm, pgd, search or gaussian"),
-    ]
-    epsilons: Strengths
-    snrs: Annotated[
-        list[float] | None, Field(min_length=1, description="a list of numbers (dB), or null for epsilons")
-    ]
-    stddevs: Strengths
-    loss: Annotated[Literal["xent", "margin"], Field(description="xent or margin")]
-    target: Annotated[Literal["none", "least_likely"], Field(description="none or least_likely")]
-    alpha: Annotated[float | None, Field(gt=0, description="a number > 0, or null in pgd")]
-    steps: Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null in ifgsm")]
-    restarts: Count
-    queries: Count
-    clip_pixels: Flag
-    early_stop: Flag
-
-    @property
-    def unit(self) -> Literal["epsilon", "snr", "stddev"]:
-        """What the strengths are."""
-        if self.kind == "gaussian":
-            return "stddev"
-        return "snr" if self.snrs is not None else "epsilon"
-
-    @property
-    def strengths(self) -> tuple[float, ...]:
-        """The x axis of the curve."""
-        chosen = {"stddev": self.stddevs, "snr": self.snrs, "epsilon": self.epsilons}[self.unit]
-        return tuple(chosen or ())
-
-
 class EvaluationConfig(StoredRunsConfig):
     """An attack on stored runs."""
 
     source: Name
-    attack: AttackConfig
+    attack: Attack
     tracking: TrackingConfig
 
     def attack_identity(self, *, transfer: bool) -> dict[str, Any]:
-        """The part that can change one curve; examples for other networks never stop early."""
+        """The part that can change one curve."""
         config = self.identity_dict()
         del config["source"], config["tracking"]
-        attack = config["attack"]
-        for key in UNUSED[self.attack.kind]:
-            del attack[key]
-        if attack.get("snrs") is not None:
-            del attack["epsilons"]
-            if attack.get("steps") is not None:
-                del attack["alpha"]  # the steps alone say how long each of them is
-        else:
-            attack.pop("snrs", None)
-        if transfer or self.attack.unit == "snr":
-            attack["early_stop"] = False
-        if self.attack.kind in ("fgsm", "ifgsm"):
+        if not self.attack.seeded:
             del config["seed"]
-        return config
+        return {**config, "attack": self.attack.identity(transfer=transfer)}
 
 
 class ThresholdsConfig(Node):
     """`thresholds`: see `lmsweep.attacks.masking.Thresholds`."""
 
-    tolerance: Share
-    other_loss: Share
-    more_steps: Share
-    zero_gradients: Share
-    unbounded: Share
+    tolerance: Unit
+    other_loss: Unit
+    more_steps: Unit
+    zero_gradients: Unit
+    unbounded: Unit
 
 
 class AuditConfig(StoredRunsConfig):
@@ -149,6 +99,8 @@ C = TypeVar("C", bound=StoredRunsConfig)
 
 def parse_as(schema: type[C], config: Mapping[str, Any]) -> C:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
+    if schema is EvaluationConfig:
+        config = {**config, "attack": _read_attack(config["attack"])}
     try:
         parsed = schema.model_validate(config)
     except ValidationError as error:
@@ -157,26 +109,14 @@ def parse_as(schema: type[C], config: Mapping[str, Any]) -> C:
         raise ConfigError(
             "There is no run to evaluate; name one or more ids of outputs/runs/ before the keys."
         )
-    if isinstance(parsed, EvaluationConfig):
-        _check_attack(parsed.attack)
     return parsed
 
 
-def _check_attack(attack: AttackConfig) -> None:
-    """What only shows when several keys are seen together."""
-    kind = attack.kind
-    if attack.snrs is not None and kind not in ("fgsm", "ifgsm"):
-        raise ConfigError(f"attack.snrs is not allowed with attack.kind={kind}: it is for fgsm and ifgsm.")
-    if kind == "ifgsm" and attack.alpha is None:
-        raise ConfigError("attack.alpha=null is not allowed with attack.kind=ifgsm: it must be a number > 0.")
-    if kind == "pgd" and attack.steps is None:
-        raise ConfigError(
-            "attack.steps=null is not allowed with attack.kind=pgd: it must be a whole number >= 1."
-        )
-    if kind == "ifgsm" and attack.steps is not None and attack.unit == "epsilon" and attack.alpha:
-        widest = max(attack.epsilons)
-        if attack.steps * attack.alpha < widest * (1 - 1e-9):
-            raise ConfigError(
-                f"attack.steps={attack.steps} is not allowed: IFGSM takes at least epsilon / alpha steps, "
-                f"here {widest:g} / {attack.alpha:g}; raise attack.steps or attack.alpha."
-            )
+def _read_attack(keys: Mapping[str, Any]) -> Attack:
+    from lmsweep.attacks.attack import attack_class
+
+    chosen = attack_class(str(keys.get("kind")))
+    try:
+        return chosen.model_validate({name: value for name, value in keys.items() if name != "kind"})
+    except ValidationError as error:
+        raise ConfigError(invalid_value(chosen, error.errors()[0], group="attack")) from None

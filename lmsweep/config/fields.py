@@ -3,48 +3,28 @@
 import math
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, create_model
+
+from lmsweep.margin import options
 
 
-def _norm(value: Any) -> float:
-    if value == "inf":
-        return math.inf
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1:
-        raise ValueError
-    return float(value)
+def _field(allowed: options.Allowed) -> Any:
+    def read(value: Any) -> Any:
+        try:
+            return allowed.read(value)
+        except TypeError:  # which pydantic does not take for an answer
+            raise ValueError from None
+
+    return Annotated[
+        Any,
+        PlainValidator(read),
+        PlainSerializer(lambda value: "inf" if value == math.inf else value),  # JSON has no infinity
+        Field(description=allowed.words.replace("None", "null")),
+    ]
 
 
-def _gamma(value: Any) -> float | list[float]:
-    values = value if isinstance(value, list) else [value]
-    if not values:
-        raise ValueError
-    for v in values:
-        if isinstance(v, bool) or not isinstance(v, int | float) or not 0 < v < math.inf:
-            raise ValueError
-    return [float(v) for v in values] if isinstance(value, list) else float(value)
-
-
-def _layers(value: Any) -> str | list[str]:
-    names = value if isinstance(value, list) else [value]
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise ValueError
-    return value if isinstance(value, list) else str(value)
-
-
-Norm = Annotated[
-    float,
-    PlainValidator(_norm),
-    PlainSerializer(lambda p: "inf" if math.isinf(p) else p),
-    Field(description="a number >= 1, or inf"),
-]
-Gamma = Annotated[
-    Any, PlainValidator(_gamma), Field(description="a number > 0, or a list of them, one per layer")
-]
-Layers = Annotated[
-    Any,
-    PlainValidator(_layers),
-    Field(description="input, output, hidden, all, everything, even:N, a module's name or a glob, or a list"),
-]
+Norm = _field(options.NORM)
+Layers = _field(options.LAYERS)
 Positive = Annotated[float, Field(gt=0, description="a number > 0")]
 NonNegative = Annotated[float, Field(ge=0, description="a number >= 0")]
 Count = Annotated[int, Field(ge=1, description="a whole number >= 1")]
@@ -58,6 +38,14 @@ class Node(BaseModel):
     """A part of the configuration: no unknown keys, no silent conversion, no change afterwards."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def node_of(declaration: Any) -> Any:
+    """A node with the options of a class of `lmsweep.margin.options`; their values come from conf/."""
+    fields: dict[str, Any] = {
+        name: (_field(allowed), ...) for name, (_, allowed) in options.declared(declaration).items()
+    }
+    return create_model(declaration.__name__, __base__=Node, **fields)
 
 
 class Component(Node):

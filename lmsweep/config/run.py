@@ -14,7 +14,6 @@ from lmsweep.config.fields import (
     Component,
     Count,
     Flag,
-    Gamma,
     Layers,
     Name,
     Node,
@@ -23,9 +22,11 @@ from lmsweep.config.fields import (
     Positive,
     Unit,
     Whole,
+    node_of,
 )
 from lmsweep.config.identity import run_id
 from lmsweep.errors import ConfigError
+from lmsweep.margin.options import MarginOptions
 
 # Keys that cannot change what a run computes, so that they do not count for its identity.
 IGNORED_BY_IDENTITY = (
@@ -92,25 +93,11 @@ class MethodConfig(Node):
     margin: Flag
 
 
-class MarginConfig(Node):
-    """`margin`: the arguments of `lmsweep.margin.MarginLoss`."""
+MarginNode: Any = node_of(MarginOptions)
 
-    norm: Norm
-    layers: Layers
-    gamma: Gamma
-    weight: Positive
-    top_k: Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null for every class")]
-    candidates: Annotated[Literal["score", "distance"], Field(description="score or distance")]
-    aggregation: Annotated[Literal["max", "sum"], Field(description="max or sum")]
-    epsilon: Positive
-    clip: Annotated[float | None, Field(gt=0, description="a number > 0, or null for no clipping")]
-    exact: Flag
-    score: Annotated[Literal["logit", "softmax"], Field(description="logit or softmax")]
-    layer_reduction: Annotated[Literal["sum", "mean"], Field(description="sum or mean")]
-    layer_weights: Annotated[
-        list[Positive] | None, Field(description="a list of numbers > 0, one per layer, or null")
-    ]
-    batch_norm: Annotated[Literal["batch", "per_sample"], Field(description="batch or per_sample")]
+
+class MarginConfig(MarginNode):
+    """`margin`: the arguments of `lmsweep.margin.MarginLoss`, as `lmsweep.margin.options` declares them."""
 
 
 class AdversarialConfig(Node):

@@ -11,9 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lmsweep.seeds import derive_seed
-from lmsweep.share import ALL, Share
-from lmsweep.transfer import to_device
+from lmsweep.seeds import ALL, Share, derive_seed, to_device
 
 # The luma of ITU-R BT.601, which torchvision and TensorFlow use too.
 _GRAY = (0.2989, 0.587, 0.114)

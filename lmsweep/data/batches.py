@@ -8,9 +8,7 @@ from torch import Tensor
 
 from lmsweep.data.augment import Augmentation, as_pixels
 from lmsweep.data.dataset import Batch, Split
-from lmsweep.seeds import derive_seed
-from lmsweep.share import ALL, Share
-from lmsweep.transfer import to_device
+from lmsweep.seeds import ALL, Share, derive_seed, to_device
 
 
 class EvaluationBatches:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lmsweep.data.augment import Augmentation
-from lmsweep.share import ALL, Share
+from lmsweep.seeds import ALL, Share
 
 Batch = tuple[Tensor, Tensor]
 Index = Tensor | slice

@@ -14,8 +14,7 @@ from torchvision.transforms import v2
 
 from lmsweep.data.dataset import Batch, Index, Split
 from lmsweep.errors import UserError
-from lmsweep.seeds import derive_seed
-from lmsweep.share import ALL, Share
+from lmsweep.seeds import ALL, Share, derive_seed
 
 # Evaluation sees the middle 87.5% of an image, as Inception's own does.
 CENTRAL_FRACTION = 0.875

@@ -1,15 +1,12 @@
 """Attack stored runs: which measurements a request means, and how they are made."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from lmsweep.config.evaluation import AttackConfig, EvaluationConfig
+from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.measurement import Measurement
 from lmsweep.errors import ConfigError
 from lmsweep.evaluation.jobs import Runs
 from lmsweep.evaluation.runs import StoredRun, check_transfer, cross_entropy_source, find_run
-
-if TYPE_CHECKING:
-    from lmsweep.attacks.protocol import Attack
 
 
 def attack_measurements(config: EvaluationConfig) -> tuple[list[Measurement], dict[str, StoredRun]]:
@@ -21,9 +18,9 @@ def attack_measurements(config: EvaluationConfig) -> tuple[list[Measurement], di
     targets = [find_run(config.outputs, name) for name in config.runs]
     if config.source == "self":
         return [Measurement("attack", config, (run.id,)) for run in targets], {run.id: run for run in targets}
-    if config.attack.kind == "gaussian":
+    if not config.attack.transfers:
         raise ConfigError(
-            f"source={config.source} is not allowed with attack.kind=gaussian: it must be self."
+            f"source={config.source} is not allowed with attack.kind={config.attack.kind}: it must be self."
         )
     groups: dict[str, list[str]] = {}
     runs: dict[str, StoredRun] = {}
@@ -44,25 +41,6 @@ def _pairs(config: EvaluationConfig, targets: list[StoredRun]) -> list[tuple[Sto
     return [(source, target) for target in targets]
 
 
-def make_attack(config: AttackConfig) -> "Attack":
-    """The attack that a configuration describes."""
-    from lmsweep.attacks import FGSM, IFGSM, PGD, GaussianNoise, RandomSearch
-
-    common: dict[str, Any] = {"strengths": config.strengths, "clip_pixels": config.clip_pixels}
-    if config.kind == "gaussian":
-        return GaussianNoise(**common)
-    common["target"] = config.target
-    if config.kind == "search":
-        return RandomSearch(**common, queries=config.queries)
-    common["loss"] = config.loss
-    unit: Literal["epsilon", "snr"] = "epsilon" if config.snrs is None else "snr"
-    if config.kind == "fgsm":
-        return FGSM(**common, unit=unit)
-    if config.kind == "ifgsm":
-        return IFGSM(**common, unit=unit, alpha=config.alpha or 0.0, steps=config.steps)
-    return PGD(**common, alpha=config.alpha, steps=config.steps or 0, restarts=config.restarts)
-
-
 def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
     """The accuracy of every target over the attack's strengths."""
     from lmsweep.attacks import attack_curve, transfer_curves
@@ -71,7 +49,7 @@ def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
     config = measurement.config
     if not isinstance(config, EvaluationConfig):
         raise TypeError(f"{type(config).__name__} describes no attack")
-    device, attack = device_of(config), make_attack(config.attack)
+    device, attack = device_of(config), config.attack
     source = load_run(runs[measurement.source or measurement.targets[0]], config.root, device)
     batches = batches_of(config, source.data)
     if measurement.source is None:
@@ -86,4 +64,4 @@ def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
             for name in measurement.targets
         }
         curves = transfer_curves(source.network, networks, batches, attack, seed=config.seed)
-    return {"unit": config.attack.unit, "curves": {name: curve.to_dict() for name, curve in curves.items()}}
+    return {"unit": attack.unit, "curves": {name: curve.to_dict() for name, curve in curves.items()}}

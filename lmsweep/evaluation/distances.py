@@ -34,7 +34,7 @@ def draw_agreement(agreements: Sequence[dict[str, Any]], path: Path, title: str)
 
 def measure_distances(measurement: Measurement, runs: Runs, folder: RunFolder) -> dict[str, Any]:
     """Both distances in every norm, and a picture of them in the job's folder."""
-    from lmsweep.attacks.agreement import compare_distances
+    from lmsweep.attacks.distances import compare_distances
     from lmsweep.evaluation.checkpoints import batches_of, device_of, load_run
 
     config, (target,) = measurement.config, measurement.targets

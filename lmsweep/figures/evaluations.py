@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,6 @@ from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.folder import RunFolder
 from lmsweep.store.store import Store
 
-C = TypeVar("C", bound=StoredRunsConfig)
 ATTACKER = "xent"  # whose examples black-box attacks take, as the paper
 REGIONS_FILE = "regions.npz"  # what the evaluation of decision regions leaves in its folder
 
@@ -41,11 +40,22 @@ class Wanted:
 
 
 def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> dict[str, EvaluationConfig]:
-    """The configuration of every attack of a figure, without runs; `overrides` come from the scale."""
-    configs = {
-        name: _compose(EvaluationConfig, "evaluation", outputs, [*attack.overrides, *overrides])
-        for name, attack in spec.attacks.items()
-    }
+    """The configuration of every attack of a figure, without runs; `overrides` come from the scale.
+
+    An override of `attack.KEY` is for those attacks of the figure that have the key.
+    """
+    of_attacks = [override for override in overrides if override.startswith("attack.")]
+    common = [override for override in overrides if override not in of_attacks]
+    configs = {}
+    for name, attack in spec.attacks.items():
+        own = [*attack.overrides, *common]
+        if of_attacks:
+            keys = _composed("evaluation", outputs, own)["attack"]
+            own += [override for override in of_attacks if _key(override) in keys]
+        configs[name] = parse_as(EvaluationConfig, _composed("evaluation", outputs, own))
+    for override in of_attacks if configs else ():
+        if not any(_key(override) in type(config.attack).model_fields for config in configs.values()):
+            raise ConfigError(f"{override} is not allowed: no attack of {spec.name} has the key.")
     for panel in spec.panels:
         allowed = configs[panel.attack].attack.strengths if panel.attack else ()
         if panel.y.at is not None and panel.y.at not in allowed:
@@ -84,7 +94,7 @@ def audits(sweep: Sweep, spec: FigureSpec, selected: pd.DataFrame) -> Iterator[W
     """The masking audit of the first seed of each method that the figure attacks."""
     if not spec.audit:
         return
-    config = _compose(AuditConfig, "audit", str(sweep.outputs), list(sweep.grid["audit"]))
+    config = parse_as(AuditConfig, _composed("audit", str(sweep.outputs), sweep.grid.audit))
     attackers = _attackers(selected)
     rows = selected[selected["panel"].isin(spec.attack_panels)].sort_values("seed")
     for method, row in rows.drop_duplicates("method").set_index("method").iterrows():
@@ -96,7 +106,8 @@ def regions(sweep: Sweep, spec: FigureSpec, points: pd.DataFrame) -> Iterator[Wa
     """The decision regions of the first seed of each method, in the order of the figure."""
     if spec.kind != "regions":
         return
-    config = _compose(StoredRunsConfig, "stored_runs", str(sweep.outputs), ["accelerator=cpu"])
+    composed = _composed("stored_runs", str(sweep.outputs), ["accelerator=cpu"])
+    config = parse_as(StoredRunsConfig, composed)
     first = points.sort_values("seed").drop_duplicates("method").set_index("method")["run"]
     for method in spec.methods:
         if method in first.index:
@@ -148,7 +159,11 @@ def _next(attackers: Mapping[int, str], seed: int) -> str | None:
     return attackers[others[0][1]] if others else None
 
 
-def _compose(schema: type[C], name: str, outputs: str, overrides: Sequence[str]) -> C:
+def _composed(name: str, outputs: str, overrides: Sequence[str]) -> dict[str, Any]:
     with initialize_config_dir(config_folder(), version_base="1.3"):
         composed = compose(name, [*overrides, f"outputs={outputs}", "runs=[unknown]"])
-    return parse_as(schema, cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True)))
+    return cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].removeprefix("attack.")

@@ -47,7 +47,7 @@ class Made:
 def spec_of(sweep: Sweep) -> FigureSpec:
     """What the sweep's file says about its picture; published points only beside the data they belong to."""
     spec = parse_figure(sweep.figure, sweep_folder() / f"{sweep.name}.yaml")
-    return spec if sweep.grid["same_data"] else spec.model_copy(update={"references": []})
+    return spec if sweep.grid.same_data else spec.model_copy(update={"references": []})
 
 
 def measurements(sweep: Sweep) -> list[Wanted]:
@@ -87,7 +87,7 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
             tested,
             pd.DataFrame(cost, columns=collect.COST),
             sweep.label,
-            same_data=bool(sweep.grid["same_data"]),
+            same_data=sweep.grid.same_data,
             expected=expected,
         ),
         audit=verdicts(list(audits(sweep, spec, chosen_to_attack)), judge),
@@ -124,7 +124,7 @@ def data_of(sweep: Sweep) -> str:
 
 def attack_configs_of(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
     """The evaluations behind the attack panels, without runs."""
-    configs = attack_configs(spec, str(sweep.outputs), sweep.grid["evaluation"])
+    configs = attack_configs(spec, str(sweep.outputs), sweep.grid.evaluation)
     return {name: config.model_copy(update={"tracking": sweep.tracking}) for name, config in configs.items()}
 
 

@@ -1,9 +1,9 @@
 """Gradients per sample through train-mode batch normalisation.
 
 In train mode every sample's output depends on every other sample through the batch's mean and variance, so
-the gradient that a margin sweep finds for one sample contains a little of all others. Inside
-`per_sample_batch_norm(model)` the forward pass and the usual backward pass are unchanged, but a sweep
-treats the batch statistics as constants and sees each sample alone. It costs nothing.
+the class gradients of one sample, which the margin is measured by, contain a little of all other samples.
+Inside `per_sample_batch_norm(model)` the forward pass and the backward pass of the loss are unchanged, but
+class gradients treat the batch statistics as constants, as if each sample were alone. This costs nothing.
 """
 
 from collections.abc import Iterator
@@ -15,26 +15,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lmsweep.margin.attributes import replaced
+from lmsweep.margin.temporary import replaced
 
 # A plain global, not a thread-local: on CUDA autograd runs backward functions in threads of its own.
-_in_sweep = False
+_measuring = False
 
 
-def in_sweep() -> bool:
-    """Whether the backward pass under way is one that measures gradients per sample."""
-    return _in_sweep
+def measuring_class_gradients() -> bool:
+    """Whether the backward pass under way measures class gradients, rather than gradients of the loss."""
+    return _measuring
 
 
 @contextmanager
-def sweeping() -> Iterator[None]:
-    """Mark a backward pass as one that measures gradients per sample."""
-    global _in_sweep
-    before, _in_sweep = _in_sweep, True
+def class_gradients() -> Iterator[None]:
+    """Mark the backward passes inside as such that measure class gradients."""
+    global _measuring
+    before, _measuring = _measuring, True
     try:
         yield
     finally:
-        _in_sweep = before
+        _measuring = before
 
 
 class _PerSampleBatchNorm(torch.autograd.Function):
@@ -60,9 +60,10 @@ class _PerSampleBatchNorm(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = gradients
         x, weight, mean, inverse_std = ctx.saved_tensors
-        if _in_sweep:
+        if _measuring:
             if torch.is_grad_enabled():
-                # Exact mode: a sweep sees constants, but the weights before this layer do change them.
+                # Exact mode: to class gradients the statistics are constants, but the weights before this
+                # layer do change them.
                 others = [d for d in range(x.ndim) if d != 1]
                 inverse_std = (x.var(others, correction=0) + ctx.eps).rsqrt()
             slope = inverse_std if weight is None else inverse_std * weight
@@ -92,7 +93,7 @@ def _forward(module: _BatchNorm, x: Tensor) -> Tensor:
 
 @contextmanager
 def per_sample_batch_norm(model: nn.Module) -> Iterator[None]:
-    """Let sweeps over what `model` computes inside see each sample alone; see the module's docstring."""
+    """Let class gradients of what `model` computes inside see each sample alone; see the top of this file."""
     with ExitStack() as stack:
         for name, module in model.named_modules():
             if isinstance(module, nn.SyncBatchNorm):

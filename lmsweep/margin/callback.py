@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import pytorch_lightning as pl
 from torch import Tensor, nn
 
-from lmsweep.margin.attributes import replaced
 from lmsweep.margin.batch_norm import per_sample_batch_norm
 from lmsweep.margin.capture import Captured, capture
 from lmsweep.margin.distance import linearised_margins
 from lmsweep.margin.layers import OUTPUT, compiled_around, resolve_layers
 from lmsweep.margin.loss import layer_losses, sample_losses, telemetry
-from lmsweep.margin.options import check_options
+from lmsweep.margin.options import CallbackOptions, MarginOptions, distance_part, takes
+from lmsweep.margin.temporary import replaced
 
 
 def second_of_batch(batch: Any) -> Tensor:
@@ -22,7 +22,28 @@ def second_of_batch(batch: Any) -> Tensor:
     return targets
 
 
-class MarginLoss(pl.Callback):
+class ReversibleCallback(pl.Callback):
+    """A callback that replaces attributes of the module for the time of a fit."""
+
+    def __init__(self) -> None:
+        self._replaced = ExitStack()
+
+    def replace(self, owner: object, name: str, value: Any) -> None:
+        """Set an attribute of `owner` until the fit ends."""
+        self._replaced.enter_context(replaced(owner, name, value))
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Leave the module as it was."""
+        self._replaced.close()
+
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        """Leave the module as it was, because Lightning does not tear down after an error."""
+        self._replaced.close()
+
+
+class MarginLoss(ReversibleCallback):
     """Add the margin loss to whatever `training_step` returns.
 
     `Trainer(callbacks=[MarginLoss(layers="all", gamma=1.0)])` is all it takes for a LightningModule whose
@@ -30,86 +51,41 @@ class MarginLoss(pl.Callback):
 
     The step is wrapped, not the backward pass, so gradient accumulation, loss scaling and DDP treat the
     margin loss like any other part of the loss. Hooks live for one training step only.
-
-    Args:
-        layers: a layer set; see `resolve_layers`.
-        weight: of the margin loss in the total.
-        candidates: choose the `top_k` classes by "score", or by "distance" at the last linear layer.
-        batch_norm: "batch" leaves gradients coupled through train-mode batch norm as autograd gives them;
-            "per_sample" treats batch statistics as constants while gradients are measured.
-        targets: how to find the class indices in a batch.
-
-    The other arguments are those of `margin_loss`.
     """
 
+    @takes(MarginOptions)
     def __init__(
         self,
         layers: str | Sequence[str] = "all",
         weight: float = 1.0,
         *,
-        norm: float | str = 2.0,
-        gamma: float | Sequence[float] = 1.0,
-        top_k: int | None = None,
-        candidates: Literal["score", "distance"] = "score",
-        aggregation: Literal["max", "sum"] = "max",
-        epsilon: float = 1e-6,
-        clip: float | None = None,
-        exact: bool = False,
-        score: Literal["logit", "softmax"] = "logit",
-        layer_reduction: Literal["sum", "mean"] = "sum",
-        layer_weights: Sequence[float] | None = None,
-        batch_norm: Literal["batch", "per_sample"] = "batch",
         targets: Callable[[Any], Tensor] = second_of_batch,
+        **options: Unpack[CallbackOptions],
     ) -> None:
-        check_options(
-            weight=weight,
-            norm=norm,
-            gamma=gamma,
-            top_k=top_k,
-            candidates=candidates,
-            aggregation=aggregation,
-            epsilon=epsilon,
-            clip=clip,
-            score=score,
-            layer_reduction=layer_reduction,
-            layer_weights=layer_weights,
-            batch_norm=batch_norm,
-        )
+        """Choose the layers, the weight of the margin loss in the total, and any of the options below.
+
+        `layers` is a layer set (see `resolve_layers`); `targets` finds the class indices in a batch.
+        """
+        super().__init__()
         self.layers = layers
         self.weight = weight
-        self.gamma = gamma
-        self.top_k = top_k
-        self.candidates = candidates
-        self.aggregation = aggregation
-        self.epsilon = epsilon
-        self.clip = clip
-        self.layer_reduction = layer_reduction
-        self.batch_norm = batch_norm
         self.targets = targets
-        # Whether sweeps are batched by vmap: None where that is faster, False where it cannot be (inside
-        # torch.compile and where backward passes talk to other processes).
+        self.options = options
+        self.batch_norm = options["batch_norm"]  # DDP sets it to "batch" and synchronises batch norm itself
+        # Whether one backward pass serves several classes: None where this is faster, False where this is
+        # impossible (inside torch.compile, and where backward passes talk to other processes).
         self.batched: bool | None = None
-        self._distance_options: dict[str, Any] = {
-            "norm": norm,
-            "epsilon": epsilon,
-            "exact": exact,
-            "score": score,
-            "layer_weights": layer_weights,
-        }
         self._names: list[str] = []
         self._last_linear: nn.Linear | None = None
-        self._wrapped = ExitStack()
 
     def check(self, module: nn.Module) -> list[str]:
         """Return the names of the layers chosen in `module`; ValueError when the choice does not fit it."""
         names = resolve_layers(module, self.layers)
-        for key, values in (
-            ("gamma", self.gamma),
-            ("layer_weights", self._distance_options["layer_weights"]),
-        ):
+        for key in ("gamma", "layer_weights"):
+            values = self.options[key]
             if isinstance(values, Sequence) and len(values) != len(names):
                 raise ValueError(f"{key} has {len(values)} values for the layers {', '.join(names)}")
-        if self.candidates == "distance":
+        if self.options["candidates"] == "distance":
             last_linear(module)
         hidden = [name for name in names if compiled_around(module, name)]
         if hidden:
@@ -127,19 +103,9 @@ class MarginLoss(pl.Callback):
                 "add lmsweep.margin.margin_loss to its loss instead of this callback"
             )
         self._names = self.check(pl_module)
-        self._last_linear = last_linear(pl_module) if self.candidates == "distance" else None
-        step = self._wrap(pl_module, pl_module.training_step)
-        self._wrapped.enter_context(replaced(pl_module, "training_step", step))
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Leave the module as it was."""
-        self._wrapped.close()
-
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        """Leave the module as it was."""
-        self.teardown(trainer, pl_module, "fit")
+        by_distance = self.options["candidates"] == "distance"
+        self._last_linear = last_linear(pl_module) if by_distance else None
+        self.replace(pl_module, "training_step", self._wrap(pl_module, pl_module.training_step))
 
     def _wrap(self, module: pl.LightningModule, step: Callable[..., Any]) -> Callable[..., Any]:
         def training_step(batch: Any, *args: Any, **kwargs: Any) -> Any:
@@ -156,7 +122,7 @@ class MarginLoss(pl.Callback):
         return training_step
 
     def _loss(self, module: pl.LightningModule, captured: Captured, targets: Tensor) -> Tensor:
-        logits = captured.logits
+        logits, options = captured.logits, self.options
         if logits is None:
             raise RuntimeError(
                 f"training_step of {type(module).__name__} never called self(...), "
@@ -176,23 +142,22 @@ class MarginLoss(pl.Callback):
             logits,
             targets,
             {name: captured.layers[name] for name in self._names},
-            top_k=self.top_k,
             last_layer=last,
             batched=self.batched,
-            **self._distance_options,
+            **distance_part(options),
         )
-        per_layer = layer_losses(margins, gamma=self.gamma, aggregation=self.aggregation, clip=self.clip)
+        gamma, clip = options["gamma"], options["clip"]
+        per_layer = layer_losses(margins, gamma=gamma, aggregation=options["aggregation"], clip=clip)
         if _is_logging_step(module):
             values = {
                 f"margin/loss/{name}": value
                 for name, value in zip(self._names, per_layer.detach().mean(0), strict=True)
             }
-            signs = telemetry(
-                margins, logits, self._names, gamma=self.gamma, epsilon=self.epsilon, clip=self.clip
-            )
+            epsilon = options["epsilon"]
+            signs = telemetry(margins, logits, self._names, gamma=gamma, epsilon=epsilon, clip=clip)
             values.update({f"margin/{key}": value for key, value in signs.items()})
             module.log_dict(values, on_step=True, on_epoch=False, sync_dist=True)
-        return sample_losses(per_layer, self.layer_reduction).mean()
+        return sample_losses(per_layer, options["layer_reduction"]).mean()
 
 
 def last_linear(module: nn.Module) -> nn.Linear:

@@ -2,21 +2,21 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lmsweep.margin.batch_norm import sweeping
+from lmsweep.margin.batch_norm import class_gradients
 from lmsweep.margin.norms import dual_exponent, sample_norm
-from lmsweep.margin.options import check_options
+from lmsweep.margin.options import DistanceOptions, takes
 
 Layers = Sequence[Tensor] | Mapping[str, Tensor]
 
-# Largest number of classes whose gradients are alive at once when sweeps are batched (CUDA).
-BATCHED_SWEEPS = 16
-# A power of two that keeps small float16 gradients out of the subnormal range during a sweep.
+# Largest number of classes whose gradients are alive at once when backward passes are batched (CUDA).
+CLASSES_AT_ONCE = 16
+# A power of two that keeps small float16 gradients out of the subnormal range on their way down.
 HALF_SCALE = 128.0
 
 
@@ -28,70 +28,53 @@ class Margins(NamedTuple):
     classes: Tensor  # (B, K), the class each distance is measured against
 
 
+@takes(DistanceOptions)
 def margin_distance(
     logits: Tensor,
     targets: Tensor,
     layers: Layers,
     *,
-    norm: float | str = 2.0,
-    top_k: int | None = None,
-    epsilon: float = 1e-6,
-    exact: bool = False,
-    score: Literal["logit", "softmax"] = "logit",
-    layer_weights: Sequence[float] | None = None,
     last_layer: Tensor | None = None,
+    **options: Unpack[DistanceOptions],
 ) -> Tensor:
     """Return the signed linearised distance of every sample to every class boundary at every layer.
 
     The result has shape (batch, classes, layers). It is positive where the sample lies on its target's
     side, and infinite where nothing was measured: at the target itself and, with `top_k`, at the classes
-    not chosen. So `.amin(1)` is the distance to the nearest boundary. Arguments are those of `margin_loss`.
+    not chosen. So `.amin(1)` is the distance to the nearest boundary. The tensors are those of `margin_loss`.
     """
-    check_options(norm=norm, top_k=top_k, epsilon=epsilon, score=score, layer_weights=layer_weights)
-    margins = linearised_margins(
-        logits,
-        targets,
-        layers,
-        norm=norm,
-        top_k=top_k,
-        epsilon=epsilon,
-        exact=exact,
-        score=score,
-        layer_weights=layer_weights,
-        last_layer=last_layer,
-    )
+    margins = linearised_margins(logits, targets, layers, last_layer=last_layer, **options)
     depth = margins.distance.shape[2]
     everywhere = margins.distance.new_full((*logits.shape, depth), torch.inf)
     return everywhere.scatter(1, margins.classes.unsqueeze(2).expand(-1, -1, depth), margins.distance)
 
 
+@takes(DistanceOptions)
 def linearised_margins(
     logits: Tensor,
     targets: Tensor,
     layers: Layers,
     *,
-    norm: float | str,
-    top_k: int | None,
-    epsilon: float,
-    exact: bool,
-    score: Literal["logit", "softmax"],
-    layer_weights: Sequence[float] | None = None,
     last_layer: Tensor | None = None,
     batched: bool | None = None,
+    **options: Unpack[DistanceOptions],
 ) -> Margins:
     """Compute Eq. 7 at each layer for the chosen classes; `margin_loss` and telemetry share the result.
 
-    One backward sweep per class gives the gradients of all layers at once: samples are independent, so the
-    batch is summed, and autograd passes every layer on its way down.
+    One backward pass per class gives the gradients of all layers at once: samples are independent, so the
+    batch is summed, and autograd passes every layer on its way down. `batched` lets one pass serve several
+    classes; None does so where this is faster.
     """
+    layer_weights, exact = options["layer_weights"], options["exact"]
     names = list(layers) if isinstance(layers, Mapping) else [f"layers[{i}]" for i in range(len(layers))]
     tensors = list(layers.values()) if isinstance(layers, Mapping) else list(layers)
     _check(logits, targets, tensors, names, layer_weights, last_layer)
-    q = dual_exponent(norm)
+    q = dual_exponent(options["norm"])
     with _full_precision(logits.device.type):
-        scores = _scores(logits, score)
+        scores = _scores(logits, options["score"])
         # By logits even for softmax: the order is the same, and where softmax saturates they still have one.
-        classes = _candidate_classes(_scores(logits.detach(), "logit"), targets, top_k, last_layer, q)
+        ranked = _scores(logits.detach(), "logit")
+        classes = _candidate_classes(ranked, targets, options["top_k"], last_layer, q)
         true = scores.gather(1, targets.unsqueeze(1))
         difference = true - scores.gather(1, classes)
 
@@ -101,20 +84,22 @@ def linearised_margins(
                     raise ValueError(f"the logits do not depend on {name}: choose layers that lead to them")
             return torch.stack([sample_norm(g, q) for g in gradients if g is not None], dim=1)
 
-        # Where the network runs in float16, so do the gradients of a sweep.
+        # Where the network runs in float16, so do its class gradients.
         scale = HALF_SCALE if logits.dtype == torch.float16 else 1.0
         directions = _directions(scores, targets, classes, scale)
         batched = logits.is_cuda if batched is None else batched
         if batched and len(classes[0]) > 1 and not exact:
-            gradient_norm = _batched_sweeps(scores, tensors, directions, norms)
+            gradient_norm = _class_gradients_at_once(scores, tensors, directions, norms)
         else:
-            gradient_norm = torch.stack([norms(_sweep(scores, tensors, v, exact)) for v in directions], dim=1)
+            # No name for a class's gradients, so that they are gone before those of the next class come.
+            per_class = [norms(_class_gradients(scores, tensors, v, exact)) for v in directions]
+            gradient_norm = torch.stack(per_class, dim=1)
         if scale != 1:
             # An overflowed gradient says nothing but "steep": distance 0 and no push, rather than NaN.
             gradient_norm = torch.nan_to_num(gradient_norm / scale, nan=torch.inf, posinf=torch.inf)
         if layer_weights is not None:
             gradient_norm = gradient_norm / filled(layer_weights, gradient_norm)
-        distance = difference.unsqueeze(2) / (epsilon + gradient_norm)
+        distance = difference.unsqueeze(2) / (options["epsilon"] + gradient_norm)
     return Margins(distance, gradient_norm, classes)
 
 
@@ -159,27 +144,29 @@ def _directions(scores: Tensor, targets: Tensor, classes: Tensor, scale: float) 
         yield direction.scatter_(1, column.unsqueeze(1), -scale)
 
 
-def _sweep(scores: Tensor, layers: list[Tensor], direction: Tensor, exact: bool) -> tuple[Tensor | None, ...]:
-    with sweeping():
+def _class_gradients(
+    scores: Tensor, layers: list[Tensor], direction: Tensor, exact: bool
+) -> tuple[Tensor | None, ...]:
+    with class_gradients():
         return torch.autograd.grad(
             scores, layers, direction, retain_graph=True, create_graph=exact, allow_unused=True
         )
 
 
-def _batched_sweeps(
+def _class_gradients_at_once(
     scores: Tensor,
     layers: list[Tensor],
     directions: Iterator[Tensor],
     norms: Callable[[Sequence[Tensor | None]], Tensor],
 ) -> Tensor:
-    """The same sweeps in groups: one kernel launch serves several classes.
+    """The same backward passes in groups: one kernel launch serves several classes.
 
-    By torch.func's vmap, which knows convolutions, pooling and batch norm; that of `is_grads_batched` loops
-    over classes in each of them.
+    By torch.func's vmap, which knows convolutions, pooling and batch norm; `is_grads_batched` loops over
+    classes in each of them.
     """
-    sweep = torch.func.vmap(lambda v: norms(_sweep(scores, layers, v, exact=False)), out_dims=1)
-    groups = torch.stack(list(directions)).split(BATCHED_SWEEPS)
-    return torch.cat([sweep(group) for group in groups], dim=1)
+    measure = torch.func.vmap(lambda v: norms(_class_gradients(scores, layers, v, exact=False)), out_dims=1)
+    groups = torch.stack(list(directions)).split(CLASSES_AT_ONCE)
+    return torch.cat([measure(group) for group in groups], dim=1)
 
 
 def _check(

@@ -1,32 +1,23 @@
 """The margin loss (Eq. 10 of the paper), and what its terms say about training."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from lmsweep.margin.distance import Layers, Margins, filled, linearised_margins
-from lmsweep.margin.options import check_options
+from lmsweep.margin.options import LossOptions, distance_part, takes
 
 
+@takes(LossOptions)
 def margin_loss(
     logits: Tensor,
     targets: Tensor,
     layers: Layers,
     *,
-    norm: float | str = 2.0,
-    gamma: float | Sequence[float] = 1.0,
-    top_k: int | None = None,
-    aggregation: Literal["max", "sum"] = "max",
-    epsilon: float = 1e-6,
-    clip: float | None = None,
-    exact: bool = False,
-    score: Literal["logit", "softmax"] = "logit",
-    layer_reduction: Literal["sum", "mean"] = "sum",
-    layer_weights: Sequence[float] | None = None,
-    reduction: Literal["mean", "sum", "none"] = "mean",
     last_layer: Tensor | None = None,
+    **options: Unpack[LossOptions],
 ) -> Tensor:
     """Penalise samples that lie nearer than `gamma` to a class boundary, at each of the given layers.
 
@@ -35,54 +26,20 @@ def margin_loss(
         targets: (batch,) class indices.
         layers: tensors the logits were computed from, the input among them if wanted (it must require
             grad before the forward pass). A mapping gives them names for error messages.
-        norm: p >= 1 or "inf", the norm distances are measured in; the gradient is measured in its dual.
-        gamma: the distance asked for, in the unit of the layer; a number, or one per layer.
-        top_k: how many other classes to compare with, best scored first; None for all of them. Each costs
-            one backward sweep.
-        aggregation: over classes.
-        epsilon: added to the gradient norm.
-        clip: the loss per class is clipped to [0, clip * gamma].
-        exact: differentiate through the gradient norm as well (second order), instead of treating it as a
-            constant.
-        score: what a class boundary is a tie of.
-        layer_reduction: over layers.
-        layer_weights: each divides the gradient norm of its layer.
-        reduction: over the batch.
         last_layer: (classes, features), the weight of the last linear layer. When given, the `top_k`
             classes are those whose boundary is nearest at that layer's input, rather than the best scored.
 
     Returns:
         A scalar, or one value per sample with `reduction="none"`.
     """
-    check_options(
-        norm=norm,
-        gamma=gamma,
-        top_k=top_k,
-        aggregation=aggregation,
-        epsilon=epsilon,
-        clip=clip,
-        score=score,
-        layer_reduction=layer_reduction,
-        layer_weights=layer_weights,
-        reduction=reduction,
+    margins = linearised_margins(logits, targets, layers, last_layer=last_layer, **distance_part(options))
+    per_layer = layer_losses(
+        margins, gamma=options["gamma"], aggregation=options["aggregation"], clip=options["clip"]
     )
-    margins = linearised_margins(
-        logits,
-        targets,
-        layers,
-        norm=norm,
-        top_k=top_k,
-        epsilon=epsilon,
-        exact=exact,
-        score=score,
-        layer_weights=layer_weights,
-        last_layer=last_layer,
-    )
-    per_layer = layer_losses(margins, gamma=gamma, aggregation=aggregation, clip=clip)
-    per_sample = sample_losses(per_layer, layer_reduction)
-    if reduction == "none":
+    per_sample = sample_losses(per_layer, options["layer_reduction"])
+    if options["reduction"] == "none":
         return per_sample
-    return per_sample.mean() if reduction == "mean" else per_sample.sum()
+    return per_sample.mean() if options["reduction"] == "mean" else per_sample.sum()
 
 
 def layer_losses(

@@ -5,12 +5,12 @@ import math
 import torch
 from torch import Tensor
 
+from lmsweep.margin.options import NORM
+
 
 def dual_exponent(norm: float | str) -> float:
     """Return q with 1/p + 1/q = 1 for `norm` p >= 1 or "inf" (Eq. 7 of the paper)."""
-    p = math.inf if norm == "inf" else norm
-    if isinstance(p, str) or not p >= 1:
-        raise ValueError(f'norm={norm!r} is not allowed: it must be a number >= 1 or "inf"')
+    p = NORM.check("norm", norm)
     if p == 1:
         return math.inf
     return 1.0 if math.isinf(p) else p / (p - 1)

@@ -65,7 +65,8 @@ def attack_card(
 
 def attack_name(options: Mapping[str, Any], *, transfer: bool) -> str:
     """What its metrics are called: `white_box_ifgsm`, `black_box_fgsm_snr`, `white_box_ifgsm_margin`, ..."""
-    words = ["black_box" if transfer else "white_box", options["kind"]]
+    kind = options["kind"].rpartition(".")[2]  # the module of an attack of the user's own is dotted
+    words = ["black_box" if transfer else "white_box", kind]
     words += ["snr"] if options.get("snrs") is not None else []
     words += [options["loss"]] if options.get("loss", "xent") != "xent" else []
     words += [options["target"]] if options.get("target", "none") != "none" else []

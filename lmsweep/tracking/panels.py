@@ -116,7 +116,8 @@ def _attack_curve(panel: Panel, config: EvaluationConfig) -> Any:
 
 
 def _name(config: EvaluationConfig) -> str:
-    return attack_name(config.attack.model_dump(), transfer=config.source != "self")
+    transfer = config.source != "self"
+    return attack_name(config.attack.identity(transfer=transfer), transfer=transfer)
 
 
 def _distance_curve(panel: Panel, split: str) -> Any:

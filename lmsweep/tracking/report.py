@@ -96,7 +96,7 @@ def experiment(sweep: Sweep, spec: FigureSpec) -> str:
             "Black-box examples are made on a cross-entropy network with another seed, so that no network is "
             "attacked by itself; white-box examples are made on the network that they are shown to."
         )
-    if not sweep.grid["same_data"]:
+    if not sweep.grid.same_data:
         sentences.append(
             "The data are not the paper's, so its numbers are not compared, only its statements."
         )

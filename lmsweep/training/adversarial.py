@@ -9,22 +9,20 @@ batch and any loss on it (cross-entropy, hinge, margin) applies as it is. `pgd` 
 the whole batch, a random start, 40 steps of 0.01 inside epsilon 0.3 for MNIST.
 """
 
-from contextlib import ExitStack
 from typing import Any, Literal
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from lmsweep.attacks.fast_gradient import fgsm_direction
-from lmsweep.attacks.gradient import frozen, per_sample
+from lmsweep.attacks.fgsm import fgsm_direction
+from lmsweep.attacks.gradient import per_sample
 from lmsweep.attacks.losses import AttackLoss
-from lmsweep.attacks.projected_gradient import pgd
+from lmsweep.attacks.pgd import pgd
 from lmsweep.attacks.trajectory import project
-from lmsweep.margin.attributes import replaced
-from lmsweep.seeds import derive_seed
-from lmsweep.share import ALL, Share
-from lmsweep.transfer import to_device
+from lmsweep.margin.callback import ReversibleCallback
+from lmsweep.margin.temporary import frozen
+from lmsweep.seeds import ALL, Share, derive_seed, to_device
 
 
 def truncated_normal(count: int, largest: float, generator: torch.Generator) -> Tensor:
@@ -92,7 +90,7 @@ def adversarial_batch(
     return torch.cat([changed, x[count:]])
 
 
-class AdversarialTraining(pl.Callback):
+class AdversarialTraining(ReversibleCallback):
     """Make part of every training batch adversarial before `training_step` sees it.
 
     The batch is changed where Lightning hands it to the module, so that whatever wraps the step, such as
@@ -102,9 +100,9 @@ class AdversarialTraining(pl.Callback):
     """
 
     def __init__(self, *, seed: int, **options: Any) -> None:
+        super().__init__()
         self.seed = seed
         self.options = options
-        self._wrapped = ExitStack()
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Come between the batch and the module."""
@@ -122,14 +120,4 @@ class AdversarialTraining(pl.Callback):
             share = Share(trainer.global_rank, trainer.world_size)
             return adversarial_batch(network, x, y, seed=seed, share=share, **self.options), y, *rest
 
-        self._wrapped.enter_context(replaced(pl_module, "on_after_batch_transfer", on_after_batch_transfer))
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Leave the module as it was."""
-        self._wrapped.close()
-
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        """Leave the module as it was."""
-        self.teardown(trainer, pl_module, "fit")
+        self.replace(pl_module, "on_after_batch_transfer", on_after_batch_transfer)

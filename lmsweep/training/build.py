@@ -16,13 +16,14 @@ from lmsweep.config.run import RunConfig
 from lmsweep.data import Augmentation, Dataset, Source, prepare
 from lmsweep.errors import ConfigError
 from lmsweep.margin import MarginLoss
+from lmsweep.margin.temporary import evaluating
 from lmsweep.seeds import derive_seed
 from lmsweep.training.adversarial import AdversarialTraining
 from lmsweep.training.module import Classifier
 from lmsweep.training.telemetry import DistanceTelemetry
 
 # Telemetry measures as many samples at once as training takes, which bounds its memory; small images may come
-# in larger batches of about so many input values, because a sweep over a small batch is mostly overhead.
+# in larger batches of about so many input values, because small ones are mostly overhead.
 TELEMETRY_VALUES = 20_000
 
 
@@ -80,14 +81,11 @@ def build_module(config: RunConfig, data: Dataset) -> Classifier:
 def _try_out(network: nn.Module, config: RunConfig, data: Dataset) -> None:
     """One forward pass of two black images: what does not fit together shows before any work is done."""
     fit = f"model={config.model.name} does not fit data={config.data.name} of shape {data.input_shape}"
-    training = network.training
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            logits = network.eval()(torch.zeros(2, *data.input_shape))
+        with evaluating(network), torch.random.fork_rng(devices=[]), torch.no_grad():
+            logits = network(torch.zeros(2, *data.input_shape))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ConfigError(f"{fit}: {' '.join(str(error).split())}.") from error
-    finally:
-        network.train(training)
     if not isinstance(logits, torch.Tensor) or logits.shape != (2, data.num_classes):
         got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise ConfigError(f"{fit}: for 2 images it gave {got}, and not logits (2, {data.num_classes}).")

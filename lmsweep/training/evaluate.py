@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from lmsweep.data import EvaluationBatches, Split
+from lmsweep.margin.temporary import evaluating
 
 # Inputs in a batch of evaluation. On CPUs the memory of larger activations comes fresh from the kernel for
 # every batch, which took longer than the arithmetic; a thousand images of ImageNet's size would fill a GPU.
@@ -19,15 +20,12 @@ def evaluation_batch(split: Split) -> int:
 
 @torch.inference_mode()
 def evaluate(module: torch.nn.Module, split: Split) -> dict[str, float]:
-    """Accuracy and mean cross-entropy of a split, in evaluation mode; leaves the module's mode as it was."""
-    training = module.training
-    module.eval()
+    """Accuracy and mean cross-entropy of a split, in evaluation mode."""
     correct, loss = 0, 0.0
     weights = next(module.parameters())
-    device = weights.device
-    for x, y in EvaluationBatches(split.to(device), evaluation_batch(split)):
-        logits = module(x.to(weights.dtype))
-        correct += int((logits.argmax(1) == y).sum())
-        loss += float(F.cross_entropy(logits.double(), y, reduction="sum"))
-    module.train(training)
+    with evaluating(module):
+        for x, y in EvaluationBatches(split.to(weights.device), evaluation_batch(split)):
+            logits = module(x.to(weights.dtype))
+            correct += int((logits.argmax(1) == y).sum())
+            loss += float(F.cross_entropy(logits.double(), y, reduction="sum"))
     return {"accuracy": correct / len(split), "loss": loss / len(split)}

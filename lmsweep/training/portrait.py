@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from lmsweep.attacks import fgsm
-from lmsweep.attacks.gradient import frozen
 from lmsweep.data import EvaluationBatches, Split
+from lmsweep.margin.temporary import frozen
 from lmsweep.training.evaluate import evaluation_batch
 
 

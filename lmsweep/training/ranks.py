@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 HERE = "127.0.0.1"
 # For rank 0 to notice by itself that another rank is gone, and for a rank to hear why rank 0 stopped.
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 15.0
 # After that it is stuck in a call that nothing but the end of the process ends.
 STUCK_SECONDS = 30.0
 

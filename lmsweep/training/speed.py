@@ -14,7 +14,11 @@ def check_speed(config: RunConfig) -> None:
         return
     for key, wrong, reason in (
         ("margin.exact=true", config.margin.exact, "differentiated again"),
-        ("margin.batch_norm=per_sample", config.margin.batch_norm == "per_sample", "changed for the sweeps"),
+        (
+            "margin.batch_norm=per_sample",
+            config.margin.batch_norm == "per_sample",
+            "changed for class gradients",
+        ),
     ):
         if wrong:
             raise ConfigError(

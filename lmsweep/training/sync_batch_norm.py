@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lmsweep.margin.attributes import replaced
-from lmsweep.margin.batch_norm import in_sweep
+from lmsweep.margin.batch_norm import measuring_class_gradients
+from lmsweep.margin.temporary import replaced
 
 
 def _columns(values: Tensor, like: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class _SyncBatchNorm(torch.autograd.Function):
             mean, variance = _statistics(x)
             inverse_std = (variance + ctx.eps).rsqrt()
         slope = inverse_std if weight is None else inverse_std * weight
-        if ctx.per_sample and in_sweep():
+        if ctx.per_sample and measuring_class_gradients():
             return (gradient * _columns(slope, x)).to(kind), None, None, None, None
         normalised = (x - _columns(mean, x)) * _columns(inverse_std, x)
         total, along = gradient.sum(_others(x)), (gradient * normalised).sum(_others(x))
@@ -115,7 +115,7 @@ def _forward(module: _BatchNorm, per_sample: bool, plain: Any, x: Tensor) -> Ten
 def sync_batch_norm(model: nn.Module, *, per_sample: bool = False, compiled: bool = False) -> Iterator[None]:
     """Let batch norm inside `model` see the batches of all processes while it trains.
 
-    `per_sample` lets margin sweeps treat the statistics as constants, as `per_sample_batch_norm` does. In a
+    `per_sample` lets class gradients treat the statistics as constants, as `per_sample_batch_norm` does. In a
     `compiled` network batch norm stays outside of what is compiled.
     """
     with ExitStack() as stack:

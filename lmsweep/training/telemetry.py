@@ -1,7 +1,7 @@
 """The mean distance to the boundary while a network trains (the paper's figures 12 to 14), for any method."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytorch_lightning as pl
@@ -12,6 +12,7 @@ from lmsweep.data import EvaluationBatches, Split
 from lmsweep.data.dataset import Batch
 from lmsweep.margin import margin_distance
 from lmsweep.margin.capture import capture
+from lmsweep.margin.temporary import evaluating
 
 
 def mean_distances(
@@ -24,7 +25,11 @@ def mean_distances(
     state of random generators stay as they were.
     """
     total, count = torch.zeros(len(layers), dtype=torch.float64), 0
-    with _evaluating(module):
+    device = next(module.parameters()).device
+    # What is compiled cannot be differentiated in batches, and would be compiled again for this.
+    eager = torch.compiler.set_stance("force_eager") if getattr(module, "compiled", False) else nullcontext()
+    own_numbers = torch.random.fork_rng([device] if device.type == "cuda" else [])
+    with evaluating(module), eager, own_numbers, torch.enable_grad():
         for x, y in batches:
             total += _nearest(module, x, y, layers, norm).double().sum(0).cpu()
             count += len(y)
@@ -42,21 +47,6 @@ def _nearest(module: nn.Module, x: Tensor, y: Tensor, layers: Sequence[str], nor
         )
     at = {name: captured.layers[name] for name in layers}
     return margin_distance(captured.logits, y, at, norm=norm).detach().amin(1)
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    modes = [(part, part.training) for part in module.modules()]
-    device = next(module.parameters()).device
-    # What is compiled cannot be differentiated in batches, and would be compiled again for this.
-    eager = torch.compiler.set_stance("force_eager") if getattr(module, "compiled", False) else nullcontext()
-    try:
-        module.eval()
-        with eager, torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
-            yield
-    finally:
-        for part, mode in modes:
-            part.training = mode
 
 
 class DistanceTelemetry(pl.Callback):

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from pytorch_lightning.plugins.environments import ClusterEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
-from lmsweep.share import Share
+from lmsweep.seeds import Share
 
 JOIN_SECONDS = 600.0  # for all processes of a run to be there
 STEP_SECONDS = 1800.0  # for the slowest step: rank 0 measures distances while the others wait

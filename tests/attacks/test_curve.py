@@ -17,22 +17,22 @@ from lmsweep.attacks import (
     transfer_curves,
     transfer_matrix,
 )
-from lmsweep.attacks.fast_gradient import iterations
-from lmsweep.attacks.gradient import frozen
-from lmsweep.attacks.protocol import Clean
+from lmsweep.attacks.attack import Clean
+from lmsweep.attacks.ifgsm import iterations
 from lmsweep.attacks.trajectory import Stop, trajectory
+from lmsweep.margin.temporary import frozen
 from lmsweep.seeds import derive_seed
 from tests.attacks.conftest import Counter, Scaled
 
 EPSILONS = (0.0, 0.05, 0.08, 0.095, 0.1, 0.2)
 EVERY = {
-    "fgsm": FGSM(EPSILONS),
-    "ifgsm": IFGSM(EPSILONS, 0.03),
-    "ifgsm steps": IFGSM(EPSILONS, 0.03, steps=9),
-    "ifgsm targeted": IFGSM(EPSILONS, 0.03, target="least_likely"),
-    "pgd": PGD(EPSILONS, 5, restarts=2),
-    "search": RandomSearch(EPSILONS, 20),
-    "gaussian": GaussianNoise((0.0, 0.1, 0.4)),
+    "fgsm": FGSM(epsilons=EPSILONS),
+    "ifgsm": IFGSM(epsilons=EPSILONS, alpha=0.03),
+    "ifgsm steps": IFGSM(epsilons=EPSILONS, alpha=0.03, steps=9),
+    "ifgsm targeted": IFGSM(epsilons=EPSILONS, alpha=0.03, target="least_likely"),
+    "pgd": PGD(epsilons=EPSILONS, steps=5, restarts=2),
+    "search": RandomSearch(epsilons=EPSILONS, queries=20),
+    "gaussian": GaussianNoise(stddevs=(0.0, 0.1, 0.4)),
 }
 
 
@@ -70,12 +70,12 @@ def test_strength_zero_is_clean_accuracy(net, test_set, name, early_stop):
 @pytest.mark.parametrize("loss", ["xent", "margin"])
 def test_the_shared_path_is_bitwise_the_separate_attacks(net, test_set, loss):
     x, y = test_set
-    curve = attack_curve(net, [(x, y)], IFGSM(EPSILONS, 0.03, loss=loss), early_stop=False)
+    curve = attack_curve(net, [(x, y)], IFGSM(epsilons=EPSILONS, alpha=0.03, loss=loss), early_stop=False)
     for epsilon, row in zip(EPSILONS, curve.correct, strict=True):
         alone = ifgsm(net, x, y, epsilon=epsilon, alpha=0.03, loss=loss)
         with torch.no_grad():
             assert torch.equal(net(alone).argmax(1) == y, row)
-    fast = attack_curve(net, [(x, y)], FGSM(EPSILONS, loss=loss), early_stop=False)
+    fast = attack_curve(net, [(x, y)], FGSM(epsilons=EPSILONS, loss=loss), early_stop=False)
     for epsilon, row in zip(EPSILONS, fast.correct, strict=True):
         with torch.no_grad():
             assert torch.equal(net(fgsm(net, x, y, epsilon=epsilon, loss=loss)).argmax(1) == y, row)
@@ -83,8 +83,8 @@ def test_the_shared_path_is_bitwise_the_separate_attacks(net, test_set, loss):
 
 def test_epsilons_may_come_in_any_order(net, test_set):
     shuffled = (0.2, 0.0, 0.1, 0.095)
-    curve = attack_curve(net, batches(test_set), IFGSM(shuffled, 0.03))
-    straight = attack_curve(net, batches(test_set), IFGSM(tuple(sorted(shuffled)), 0.03))
+    curve = attack_curve(net, batches(test_set), IFGSM(epsilons=shuffled, alpha=0.03))
+    straight = attack_curve(net, batches(test_set), IFGSM(epsilons=tuple(sorted(shuffled)), alpha=0.03))
     assert dict(zip(shuffled, curve.accuracy, strict=True)) == dict(
         zip(sorted(shuffled), straight.accuracy, strict=True)
     )
@@ -93,7 +93,7 @@ def test_epsilons_may_come_in_any_order(net, test_set):
 def test_early_stop_means_fooled_anywhere_on_the_way(net, test_set):
     x, y = test_set
     epsilons = (0.04, 0.1)
-    curve = attack_curve(net, batches(test_set), IFGSM(epsilons, 0.02))
+    curve = attack_curve(net, batches(test_set), IFGSM(epsilons=epsilons, alpha=0.02))
     for epsilon, row in zip(epsilons, curve.correct, strict=True):
         survived = torch.ones(len(y), dtype=torch.bool)
         for step in range(iterations(epsilon, 0.02) + 1):
@@ -114,24 +114,24 @@ def test_early_stop_saves_work_and_never_helps_the_network(net, test_set, name):
 
 
 def test_a_longer_way_of_the_same_steps_never_helps_the_network(net, test_set):
-    curve = attack_curve(net, batches(test_set), IFGSM((0.0, 0.05, 0.1, 0.15, 0.2, 0.4), 0.05))
+    curve = attack_curve(net, batches(test_set), IFGSM(epsilons=(0.0, 0.05, 0.1, 0.15, 0.2, 0.4), alpha=0.05))
     assert (curve.correct[1:] <= curve.correct[:-1]).all()
 
 
 def test_a_curve_costs_one_path_for_all_epsilons(net, test_set):
     counted = Counter(net)
-    attack_curve(counted, batches(test_set), IFGSM((0.1, 0.2, 0.3), 0.01), early_stop=False)
+    attack_curve(counted, batches(test_set), IFGSM(epsilons=(0.1, 0.2, 0.3), alpha=0.01), early_stop=False)
     assert counted.gradients == 30 * 200  # not 10 + 20 + 30
     assert counted.forwards == (30 + 1 + 3) * 200  # the clean one, and one per epsilon
     counted = Counter(net)
-    attack_curve(counted, batches(test_set), FGSM((0.1, 0.2, 0.3)), early_stop=False)
+    attack_curve(counted, batches(test_set), FGSM(epsilons=(0.1, 0.2, 0.3)), early_stop=False)
     assert counted.gradients == 200
 
 
 def test_pgd_counts_the_worst_of_its_restarts(net, test_set):
     x, y = test_set
     seed = derive_seed(3, "batch/0")
-    curve = attack_curve(net, [(x, y)], PGD((0.1,), 4, restarts=3), seed=3, early_stop=False)
+    curve = attack_curve(net, [(x, y)], PGD(epsilons=(0.1,), steps=4, restarts=3), seed=3, early_stop=False)
     found = pgd(net, x, y, epsilon=0.1, steps=4, restarts=3, seed=seed)
     assert accuracy(net, found, y) == curve.accuracy[0]
     single = accuracy(net, pgd(net, x, y, epsilon=0.1, steps=4, seed=seed), y)
@@ -148,17 +148,19 @@ def test_targeted_attacks_reach_their_class(net, test_set):
 
 
 def test_zero_gradients_are_reported(net, test_set):
-    plain = attack_curve(net, batches(test_set), IFGSM((0.1,), 0.05))
-    saturated = attack_curve(Scaled(net, 1e4), batches(test_set), IFGSM((0.1,), 0.05), early_stop=False)
+    plain = attack_curve(net, batches(test_set), IFGSM(epsilons=(0.1,), alpha=0.05))
+    saturated = attack_curve(
+        Scaled(net, 1e4), batches(test_set), IFGSM(epsilons=(0.1,), alpha=0.05), early_stop=False
+    )
     assert plain.zero_gradients == (0.0,)
     assert saturated.zero_gradients[0] > 0.9
     assert saturated.accuracy[0] == accuracy(net, *test_set)  # the fake robustness this is about
-    assert attack_curve(net, batches(test_set), GaussianNoise((0.1,))).zero_gradients == (None,)
+    assert attack_curve(net, batches(test_set), GaussianNoise(stddevs=(0.1,))).zero_gradients == (None,)
 
 
 def test_a_transfer_matrix_has_white_box_on_its_diagonal(nets, test_set):
     models = {f"net{i}": net for i, net in enumerate(nets)}
-    attack = IFGSM((0.0, 0.1, 0.2), 0.02)
+    attack = IFGSM(epsilons=(0.0, 0.1, 0.2), alpha=0.02)
     matrix = transfer_matrix(models, batches(test_set), attack)
     x, y = test_set
     for source, row in matrix.items():
@@ -175,7 +177,9 @@ def test_a_transfer_matrix_has_white_box_on_its_diagonal(nets, test_set):
 
 def test_transfer_goes_on_after_the_source_is_fooled(nets, test_set):
     source, target = nets[0], nets[1]
-    curves = transfer_curves(source, {"target": target}, batches(test_set), IFGSM((0.05, 0.3), 0.01))
+    curves = transfer_curves(
+        source, {"target": target}, batches(test_set), IFGSM(epsilons=(0.05, 0.3), alpha=0.01)
+    )
     # Examples that stop where the source falls (0.1 at most, for most samples) would be far weaker.
     assert curves["target"].accuracy[1] < curves["target"].accuracy[0] - 0.3
 
@@ -187,7 +191,7 @@ def test_gaussian_noise_is_seeded_scaled_and_clipped(net, test_set):
     assert not torch.equal(one, gaussian_noise(x, stddev=0.3, seed=2, clip_pixels=False))
     assert float((one - x).std()) == pytest.approx(0.3, rel=0.02)
     assert torch.equal(gaussian_noise(x, stddev=0.3, seed=1), one.clamp(0, 1))
-    curve = attack_curve(net, [(x, y)], GaussianNoise((0.0, 0.3, 2.0)), seed=4)
+    curve = attack_curve(net, [(x, y)], GaussianNoise(stddevs=(0.0, 0.3, 2.0)), seed=4)
     noisy = gaussian_noise(x, stddev=0.3, seed=derive_seed(4, "batch/0"))
     assert curve.accuracy[1] == accuracy(net, noisy, y)
     assert curve.accuracy[0] > curve.accuracy[1] > curve.accuracy[2]
@@ -202,7 +206,7 @@ def test_epsilons_that_share_their_first_steps_end_where_each_ends_alone(net, te
         clean = Clean(x, y, net(x))
 
     def found(*epsilons):
-        attack = IFGSM(epsilons, 0.03, steps=9, target=target)
+        attack = IFGSM(epsilons=epsilons, alpha=0.03, steps=9, target=target)
         with frozen(counted):
             return list(attack.examples(counted, clean, seed=0, early_stop=early_stop))
 

@@ -132,11 +132,11 @@ def test_every_argument_reaches_its_attack(nets, test_set, monkeypatch):
         source=nets[1],
     )
     assert seen == [
-        (FGSM((0.1, 0.2)), 7, False),
-        (IFGSM((0.1, 0.2), 0.05), 7, False),
-        (IFGSM((0.1, 0.2), 0.05, loss="margin"), None, False),
-        (PGD((0.1, 0.2), 3, restarts=2), 7, None),
-        (RandomSearch((0.1, 0.2), 4), 7, None),
-        (IFGSM((1.0,), 0.5), None, None),
-        (IFGSM((0.1, 0.2), 0.05), 7, None),
+        (FGSM(epsilons=(0.1, 0.2)), 7, False),
+        (IFGSM(epsilons=(0.1, 0.2), alpha=0.05), 7, False),
+        (IFGSM(epsilons=(0.1, 0.2), alpha=0.05, loss="margin"), None, False),
+        (PGD(epsilons=(0.1, 0.2), steps=3, restarts=2), 7, None),
+        (RandomSearch(epsilons=(0.1, 0.2), queries=4), 7, None),
+        (IFGSM(epsilons=(1.0,), alpha=0.5), None, None),
+        (IFGSM(epsilons=(0.1, 0.2), alpha=0.05), 7, None),
     ]

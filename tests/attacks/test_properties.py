@@ -22,7 +22,7 @@ from lmsweep.attacks import (
     random_search,
     transfer_curves,
 )
-from lmsweep.attacks.minimal_norm import linearised_distances, minimal_distances
+from lmsweep.attacks.distances import linearised_distances, minimal_distances
 
 ATTACKS = {
     "fgsm": fgsm,
@@ -91,12 +91,12 @@ MEASUREMENTS = {
     "pgd": lambda m, x, y: pgd(m, x, y, epsilon=0.1, steps=3, restarts=2),
     "search": lambda m, x, y: random_search(m, x, y, epsilon=0.1, queries=5),
     "noise": lambda m, x, y: gaussian_noise(x, stddev=0.1, seed=1),
-    "curve fgsm": lambda m, x, y: attack_curve(m, [(x, y)], FGSM((0.1, 0.2))),
-    "curve ifgsm": lambda m, x, y: attack_curve(m, [(x, y)], IFGSM((0.1, 0.2), 0.05)),
-    "curve pgd": lambda m, x, y: attack_curve(m, [(x, y)], PGD((0.1,), 2)),
-    "curve search": lambda m, x, y: attack_curve(m, [(x, y)], RandomSearch((0.1,), 3)),
-    "curve noise": lambda m, x, y: attack_curve(m, [(x, y)], GaussianNoise((0.1,))),
-    "transfer": lambda m, x, y: transfer_curves(m, {"a": m}, [(x, y)], FGSM((0.1,))),
+    "curve fgsm": lambda m, x, y: attack_curve(m, [(x, y)], FGSM(epsilons=(0.1, 0.2))),
+    "curve ifgsm": lambda m, x, y: attack_curve(m, [(x, y)], IFGSM(epsilons=(0.1, 0.2), alpha=0.05)),
+    "curve pgd": lambda m, x, y: attack_curve(m, [(x, y)], PGD(epsilons=(0.1,), steps=2)),
+    "curve search": lambda m, x, y: attack_curve(m, [(x, y)], RandomSearch(epsilons=(0.1,), queries=3)),
+    "curve noise": lambda m, x, y: attack_curve(m, [(x, y)], GaussianNoise(stddevs=(0.1,))),
+    "transfer": lambda m, x, y: transfer_curves(m, {"a": m}, [(x, y)], FGSM(epsilons=(0.1,))),
     "linearised": lambda m, x, y: linearised_distances(m, x, y, norm="l2"),
     "l1": lambda m, x, y: minimal_distances(m, x, y, norm="l1", steps=3),
     "l2": lambda m, x, y: minimal_distances(m, x, y, norm="l2", steps=3),

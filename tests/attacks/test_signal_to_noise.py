@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmsweep.attacks import FGSM, IFGSM, scale_to_snr, snr
-from lmsweep.attacks.gradient import frozen, per_sample
-from lmsweep.attacks.protocol import Clean
+from lmsweep.attacks.attack import Clean
+from lmsweep.attacks.gradient import per_sample
+from lmsweep.margin.temporary import frozen
 
 
 def test_snr_is_the_decibel_formula():
@@ -24,7 +25,7 @@ def test_examples_have_the_snr_asked_for(net, test_set, attack, clip_pixels):
     x, y = test_set
     asked = (50.0, 33.0, 20.0, 10.0)
     more = {} if attack is FGSM else {"alpha": 0.01}
-    budget = attack(asked, unit="snr", clip_pixels=clip_pixels, **more)
+    budget = attack(snrs=asked, clip_pixels=clip_pixels, **more)
     with frozen(net):
         clean = Clean(x, y, net(x).detach())
         found = list(budget.examples(net, clean, seed=0, early_stop=False))
@@ -68,7 +69,10 @@ def at_snr(net, x, y, attack):
 def test_the_steps_of_a_sample_do_not_depend_on_the_rest_of_the_batch(net, test_set):
     x, y = test_set[0][:12].clone(), test_set[1][:12]
     x[0] *= 0.1  # a faint image has a small budget and takes few steps
-    attack = IFGSM((10.0,), alpha=0.01, unit="snr")
+    attack = IFGSM(
+        snrs=(10.0,),
+        alpha=0.01,
+    )
     (together,) = at_snr(net, x, y, attack)
     alone = [at_snr(net, x[i : i + 1], y[i : i + 1], attack)[0] for i in range(12)]
     assert together.gradients == sum(examples.gradients for examples in alone)
@@ -81,6 +85,15 @@ def test_the_steps_of_a_sample_do_not_depend_on_the_rest_of_the_batch(net, test_
 @pytest.mark.parametrize("steps", [1, 3, 50])
 def test_given_steps_are_taken_as_they_are(net, test_set, steps):
     x, y = test_set[0][:20], test_set[1][:20]
-    (found,) = at_snr(net, x, y, IFGSM((10.0,), alpha=0.001, steps=steps, unit="snr"))
+    (found,) = at_snr(
+        net,
+        x,
+        y,
+        IFGSM(
+            snrs=(10.0,),
+            alpha=0.001,
+            steps=steps,
+        ),
+    )
     assert found.gradients == steps * 20
     assert (snr(x, found.x) - 10).abs().max() < 0.1

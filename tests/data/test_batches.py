@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmsweep.data import Augmentation, EvaluationBatches, Split, TrainingBatches
-from lmsweep.share import Share
+from lmsweep.seeds import Share
 
 
 def numbered(size: int) -> Split:

@@ -13,7 +13,7 @@ from lmsweep.data import EvaluationBatches, TrainingBatches, prepare
 from lmsweep.data.dataset import Source
 from lmsweep.data.stream import Cropping, StreamedSplit
 from lmsweep.errors import UserError
-from lmsweep.share import Share
+from lmsweep.seeds import Share
 from tests.data.pictures import write_image
 
 

@@ -1,9 +1,7 @@
 """Evaluations of stored runs, from the command line and from Python: cached, shared, and clear when wrong."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,17 +10,12 @@ import yaml
 from lmsweep.commands.stored_runs import hydra_arguments
 from lmsweep.config.hydra import config_folder
 from lmsweep.errors import ConfigError
+from tests import warm
 from tests.evaluation.conftest import FEW, evaluate, named, request
 
 
 def command(word: str, *arguments: str, outputs: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "lmsweep", word, *arguments],
-        env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return warm.call("lmsweep", word, *arguments, LMSWEEP_OUTPUTS=str(outputs))
 
 
 def test_a_white_box_evaluation_leaves_its_files_and_is_cached(runs):
@@ -35,7 +28,7 @@ def test_a_white_box_evaluation_leaves_its_files_and_is_cached(runs):
     assert (written["targets"], written["source"]) == ([ids["xent0"]], None)
     assert written["attack"]["epsilons"] == [0, 0.1, 0.2]
     assert written["attack"]["clip_pixels"] is True
-    assert "queries" not in written["attack"]
+    assert "snrs" not in written["attack"]
     assert (results["methods"], results["unit"]) == ({ids["xent0"]: "xent"}, "epsilon")
     curve = results["curves"][ids["xent0"]]
     assert curve["samples"] == 120
@@ -49,9 +42,10 @@ def test_a_white_box_evaluation_leaves_its_files_and_is_cached(runs):
 
 def test_every_file_in_conf_attack_can_be_run(runs):
     outputs, ids = runs
+    few = {"pgd": ("attack.restarts=1",), "search": ("attack.queries=5",)}
     for file in sorted(Path(config_folder(), "attack").glob("*.yaml")):
-        few = ("samples=20", "attack.queries=5", "attack.epsilons=[0.1]", "attack.restarts=1")
-        ((_, _, results),) = evaluate(request(outputs, named(ids, "xent0"), f"attack={file.stem}", *few))
+        keys = (f"attack={file.stem}", "samples=20", *few.get(file.stem, ()))
+        ((_, _, results),) = evaluate(request(outputs, named(ids, "xent0"), *keys))
         (curve,) = results["curves"].values()
         assert len(curve["accuracy"]) == len(curve["strengths"]) > 0
 
@@ -77,10 +71,12 @@ def test_the_matrix_has_every_pair_and_its_diagonal_is_white_box(runs):
 BAD = {
     "runs=[]": "no run to evaluate",
     "attack.epsilons=[-1]": "attack.epsilons=-1 is not allowed: it must be a list of numbers >= 0",
-    "attack.steps=3": "at least epsilon / alpha",
-    "attack.snrs=[33] attack.kind=pgd": "attack.snrs is not allowed with attack.kind=pgd",
-    "attack.kind=pgd": "attack.steps=null is not allowed with attack.kind=pgd",
-    "attack.alpha=null": "attack.alpha=null is not allowed with attack.kind=ifgsm",
+    "attack.steps=3": "attack.steps=3 is not allowed: IFGSM takes at least epsilon / alpha steps",
+    "+attack.snrs=[33] attack=pgd": "There is no key attack.snrs; attack has epsilons, target",
+    "attack=pgd attack.steps=null": "attack.steps=null is not allowed: it must be a whole number >= 1",
+    "attack.alpha=null": "attack.alpha=null is not allowed: it must be a number > 0",
+    "attack.kind=curve": "attack.kind=curve is not allowed (no attack is defined there): it must be fgsm",
+    "attack.kind=no.such": "attack.kind=no.such is not allowed (No module named 'no'): it must be fgsm",
     "source=all attack=gaussian": "source=all is not allowed with attack.kind=gaussian",
     "source=xent split=val": "split=val is not allowed with examples of run ",
     "samples=0": "samples=0 is not allowed: it must be a whole number >= 1",
@@ -159,7 +155,7 @@ def test_commands_stop_with_one_sentence(runs, arguments, status, sentence):
 
 def test_the_attack_command_prints_a_line_per_evaluation_from_the_store(runs):
     outputs, ids = runs
-    keys = (*FEW, "attack=fgsm")
+    keys = ("attack=fgsm", "attack.epsilons=[0,0.1,0.2]", "samples=120")
     evaluate(request(outputs, named(ids, "xent0", "margin0"), *keys))
     kept = sorted(p.name for p in (outputs / "evaluations").iterdir())
     done = command("attack", ids["xent0"][:9], ids["margin0"], *keys, outputs=outputs)

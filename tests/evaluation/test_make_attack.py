@@ -1,55 +1,53 @@
-"""Every key of `attack`, the seed and the split reach the measurement."""
+"""Every key of an attack, the seed and the split reach the measurement."""
 
 import pytest
 import torch
 
 import lmsweep.attacks
 from lmsweep.attacks import FGSM, IFGSM, PGD, GaussianNoise, RandomSearch
-from lmsweep.evaluation.attack import make_attack
 from lmsweep.evaluation.checkpoints import load_run
 from lmsweep.evaluation.runs import find_run
 from tests.evaluation.conftest import evaluate, named, request
 
 # Nothing here is a default.
-KEYS = (
-    "attack.epsilons=[0.4,0.1]",
-    "attack.stddevs=[0.7]",
-    "attack.loss=margin",
-    "attack.target=least_likely",
-    "attack.alpha=0.07",
-    "attack.steps=9",
-    "attack.restarts=4",
-    "attack.queries=17",
-    "attack.clip_pixels=false",
-)
+AIMED = ("attack.epsilons=[0.4,0.1]", "attack.target=least_likely", "attack.clip_pixels=false")
+KEYS = {
+    "fgsm": (*AIMED, "attack.loss=margin"),
+    "ifgsm": (*AIMED, "attack.loss=margin", "attack.alpha=0.07", "attack.steps=9"),
+    "pgd": (*AIMED, "attack.loss=margin", "attack.alpha=0.07", "attack.steps=9", "attack.restarts=4"),
+    "search": (*AIMED, "attack.queries=17"),
+    "gaussian": ("attack.stddevs=[0.7]", "attack.clip_pixels=false"),
+}
 AIM = {"target": "least_likely", "clip_pixels": False}
 MADE = {
-    "fgsm": FGSM((0.4, 0.1), loss="margin", **AIM),
-    "ifgsm": IFGSM((0.4, 0.1), alpha=0.07, steps=9, loss="margin", **AIM),
-    "pgd": PGD((0.4, 0.1), steps=9, alpha=0.07, restarts=4, loss="margin", **AIM),
-    "search": RandomSearch((0.4, 0.1), queries=17, **AIM),
-    "gaussian": GaussianNoise((0.7,), clip_pixels=False),
+    "fgsm": FGSM(epsilons=(0.4, 0.1), loss="margin", **AIM),
+    "ifgsm": IFGSM(epsilons=(0.4, 0.1), alpha=0.07, steps=9, loss="margin", **AIM),
+    "pgd": PGD(epsilons=(0.4, 0.1), steps=9, alpha=0.07, restarts=4, loss="margin", **AIM),
+    "search": RandomSearch(epsilons=(0.4, 0.1), queries=17, **AIM),
+    "gaussian": GaussianNoise(stddevs=(0.7,), clip_pixels=False),
 }
 BUDGETS = {
-    "fgsm": FGSM((33.0, 20.0), unit="snr", loss="margin", **AIM),
-    "ifgsm": IFGSM((33.0, 20.0), alpha=0.07, steps=9, unit="snr", loss="margin", **AIM),
+    "fgsm": FGSM(epsilons=(0.4, 0.1), snrs=(33.0, 20.0), loss="margin", **AIM),
+    "ifgsm": IFGSM(epsilons=(0.4, 0.1), snrs=(33.0, 20.0), alpha=0.07, steps=9, loss="margin", **AIM),
 }
 
 
 @pytest.mark.parametrize("kind", MADE)
 def test_every_key_reaches_the_attack(kind):
-    assert make_attack(request("outputs", "runs=[a]", *KEYS, f"attack.kind={kind}").attack) == MADE[kind]
+    assert request("outputs", "runs=[a]", f"attack={kind}", *KEYS[kind]).attack == MADE[kind]
 
 
 @pytest.mark.parametrize("kind", BUDGETS)
 def test_snr_budgets_reach_the_attack(kind):
-    keys = (*KEYS, "attack.snrs=[33,20]", f"attack.kind={kind}")
-    assert make_attack(request("outputs", "runs=[a]", *keys).attack) == BUDGETS[kind]
+    keys = (f"attack={kind}", *KEYS[kind], "attack.snrs=[33,20]")
+    attack = request("outputs", "runs=[a]", *keys).attack
+    assert attack == BUDGETS[kind]
+    assert (attack.unit, attack.strengths) == ("snr", (33.0, 20.0))
 
 
 def test_the_defaults_are_those_of_conf():
-    plain = make_attack(request("outputs", "runs=[a]").attack)
-    assert plain == IFGSM((0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3), alpha=0.01)
+    plain = request("outputs", "runs=[a]").attack
+    assert plain == IFGSM(epsilons=(0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3), alpha=0.01)
 
 
 @pytest.mark.parametrize("source", ["self", "margin0"])
@@ -74,7 +72,7 @@ def test_seed_and_split_reach_the_measurement(runs, monkeypatch, source):
     )
     evaluate(request(outputs, named(ids, "xent0"), f"source='{ids.get(source, source)}'", *keys))
     (((*_, batches, attack), options),) = calls
-    assert attack == RandomSearch((0.1,), 2)
+    assert attack == RandomSearch(epsilons=(0.1,), queries=2)
     assert options["seed"] == 41
     data = load_run(find_run(outputs, ids["xent0"]), "data", torch.device("cpu")).data
     assert torch.equal(torch.cat([x for x, _ in batches]), data.val.x[:90])

@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from lmsweep.config.grid import GridConfig
 from lmsweep.config.run import parse
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.evaluation.audit import judged
@@ -15,7 +17,6 @@ from lmsweep.store.store import Store
 from tests.figures import golden
 
 HERE = Path(golden.__file__).parent
-GRID = {"same_data": True, "evaluation": [], "audit": []}
 
 
 @pytest.fixture
@@ -26,7 +27,9 @@ def sweep(tmp_path) -> Sweep:
         for path in sorted((tmp_path / "outputs").glob("runs/*/config.yaml"))
     ]
     figure = yaml.safe_load((HERE / "figure.yaml").read_text())
-    return Sweep("golden", "smoke", {config.id: config for config in configs}, figure, dict(GRID))
+    return Sweep(
+        "golden", "smoke", {config.id: config for config in configs}, figure, GridConfig(same_data=True)
+    )
 
 
 def test_the_golden_store_gives_the_golden_numbers(sweep):
@@ -58,8 +61,8 @@ def test_the_same_store_gives_the_same_bytes(sweep):
 
 
 def test_values_are_not_compared_where_the_data_is_not_the_papers(sweep):
-    sweep.grid["same_data"] = False
-    verdicts = {claim.id: claim.verdict for claim in make_figure(sweep, judged).record.claims}
+    other = replace(sweep, grid=GridConfig(same_data=False))
+    verdicts = {claim.id: claim.verdict for claim in make_figure(other, judged).record.claims}
     assert (verdicts["value"], verdicts["margin_wins"]) == ("not run", "holds")
 
 

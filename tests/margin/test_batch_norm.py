@@ -94,7 +94,7 @@ def test_it_is_undone_and_evaluation_mode_is_left_alone():
 
 
 def test_exact_mode_equals_numeric_differentiation():
-    """Statistics are constants to a sweep, but not to the weights before them."""
+    """Statistics are constants to class gradients, but not to the weights before them."""
     net, (x, y) = network(), batch()
     net[2] = net[6] = nn.Tanh()
     names = [name for name, _ in net.named_parameters()]

@@ -135,7 +135,7 @@ def test_batched_sweeps_equal_single_ones():
     x = torch.randn(3, 1, 8, 8, dtype=torch.float64, requires_grad=True)
     hidden = net[:3](x)
     logits = net[3:](hidden)
-    y = torch.randint(0, 40, (3,))  # more than one group of sweeps
+    y = torch.randint(0, 40, (3,))  # more than one group of classes
     options = {"norm": 1.5, "top_k": None, "epsilon": 1e-6, "exact": False, "score": "softmax"}
     one, many = (
         linearised_margins(logits, y, [x, hidden, logits], batched=batched, **options)
@@ -197,7 +197,7 @@ def test_autocast_computes_the_norm_in_float32_and_stays_near_full_precision(p, 
 
 
 def test_float16_gradients_below_its_range_are_not_lost():
-    """A gradient of 2e-8 is zero in float16; scaled during the sweep it is not."""
+    """A gradient of 2e-8 is zero in float16; scaled on its way down it is not."""
     weight = torch.tensor([[2e-8, 0.0], [0.0, 0.0]], requires_grad=True)
     x = torch.ones(1, 2, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.float16):
@@ -256,10 +256,10 @@ def peak_extra_bytes(classes: int, exact: bool = False) -> tuple[int, int]:
 def test_first_order_memory_stays_within_one_copy_of_the_activations_for_any_number_of_classes():
     few, activations = peak_extra_bytes(classes=3)
     many, _ = peak_extra_bytes(classes=30)
-    # Beside the copy, a sweep holds the one gradient it is passing on, and loss terms of (64, 30, 3) floats.
+    # Beside the copy, a backward pass holds the gradient it passes on, and loss terms of (64, 30, 3) floats.
     one_gradient, terms = activations // 3, 64 * 30 * 3 * 4
-    assert few > 0.9 * activations, "the measurement must see the gradients of a sweep"
+    assert few > 0.9 * activations, "the measurement must see class gradients"
     assert few <= activations + one_gradient + 10 * terms
     assert many <= few + 10 * terms
     exact, _ = peak_extra_bytes(classes=30, exact=True)
-    assert exact > 10 * many, "exact mode keeps every sweep, and the measurement must see it"
+    assert exact > 10 * many, "exact mode keeps every backward pass, and the measurement must see it"

@@ -1,4 +1,4 @@
-"""Layer sets by name, on networks that name their layers and on strangers that do not."""
+"""Layer sets by name, on networks that name their layers and on others that do not."""
 
 import pytest
 import torch
@@ -78,7 +78,7 @@ def test_an_even_set_that_does_not_fit_says_what_does(layers):
         resolve_layers(Named(), layers)
 
 
-def test_networks_of_strangers():
+def test_networks_that_do_not_name_their_layers():
     assert hidden_layers(resnet18()) == ["conv1", "layer1", "layer2", "layer3", "layer4"]
     plain = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 2))
     assert hidden_layers(plain) == ["1"]

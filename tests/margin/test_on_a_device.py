@@ -9,7 +9,7 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lmsweep.margin.capture import capture
-from lmsweep.margin.distance import BATCHED_SWEEPS, linearised_margins
+from lmsweep.margin.distance import CLASSES_AT_ONCE, linearised_margins
 from lmsweep.margin.loss import layer_losses, sample_losses, telemetry
 from lmsweep.models import ConvNet
 
@@ -87,10 +87,10 @@ def test_the_trace_has_one_sweep_per_class_or_per_group_and_gives_the_same(batch
     x, y = torch.rand(6, 1, 8, 8), torch.arange(6) % classes
     graph, inputs = traced(net, x, y, batched)
     calls = Counter(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
-    sweeps = -(-(classes - 1) // BATCHED_SWEEPS) if batched else classes - 1
-    convolutions = 2  # each with its pass backward in every sweep, and in that of the loss
-    assert calls["aten.convolution_backward.default"] == convolutions * (sweeps + 1)
-    # Beside the sweeps the loss is differentiated once, and there is one forward pass for all of it.
+    passes = -(-(classes - 1) // CLASSES_AT_ONCE) if batched else classes - 1
+    convolutions = 2  # each is differentiated in every pass for class gradients, and in that of the loss
+    assert calls["aten.convolution_backward.default"] == convolutions * (passes + 1)
+    # Beside class gradients the loss is differentiated once, and there is one forward pass for all of it.
     assert calls["aten.convolution.default"] == convolutions
     for ours, real in zip(graph(*inputs), step(net, x, y, False), strict=True):
         torch.testing.assert_close(ours, real, rtol=1e-4, atol=1e-6)

@@ -50,7 +50,7 @@ def _no_network(request, monkeypatch):
 @pytest.mark.parametrize("name", sweep_names())
 def test_every_figure_has_a_workspace_and_a_report_that_wandb_can_read(name):
     # The figure is the same with one method's runs, and Hydra composes them ten times faster.
-    sweep = sweep_of(name, "method=margin_l2_all")
+    sweep = sweep_of(name, "method=margin", "margin.norm=2")
     built = build(sweep, "team", "lmsweep", None)
     spec, written = spec_of(sweep), json.loads(json.dumps(specification(*built)))
     workspace = ws.Workspace._from_model(workspace_models.View.model_validate(written["workspace"]))

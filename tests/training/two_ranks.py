@@ -11,7 +11,7 @@ from lmsweep.margin.batch_norm import per_sample_batch_norm
 from lmsweep.margin.capture import capture
 from lmsweep.models import WideResNet
 from lmsweep.processes import call_all
-from lmsweep.share import ALL
+from lmsweep.seeds import ALL
 from lmsweep.training.sync_batch_norm import sync_batch_norm
 from lmsweep.training.world import World, open_store, process_group, reach_store
 

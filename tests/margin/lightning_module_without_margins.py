@@ -1,6 +1,7 @@
 """A LightningModule that knows nothing of margins, and training it with and without Lightning.
 
-Run as a script it trains under DDP and saves the parameters: python -m tests.margin.stranger OUT DEVICES
+Run as a script, with a file and a number of processes as arguments, it trains under DDP and saves the
+parameters to the file.
 """
 
 import sys
@@ -17,7 +18,7 @@ STEPS, BATCH = 12, 16
 OPTIONS = {"norm": 2, "gamma": 1.0, "clip": 2.0, "aggregation": "sum"}
 
 
-class Stranger(pl.LightningModule):
+class ModuleWithoutMargins(pl.LightningModule):
     def __init__(self, returns: str = "loss") -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -58,19 +59,26 @@ def parameters(module: nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
-def by_hand(**options) -> torch.Tensor:
-    """The same training as a plain loop with the pure function."""
-    net = Stranger()
+SCALE = 256.0  # of the loss in float16
+
+
+def by_hand(dtype: torch.dtype = torch.float32, **options) -> torch.Tensor:
+    """The same training as a plain loop with the pure function; other dtypes by autocast."""
+    net = ModuleWithoutMargins()
     optimizer = net.configure_optimizers()
+    scaler = torch.amp.GradScaler("cpu", init_scale=SCALE, enabled=dtype == torch.float16)
     for x, y in loader():
         x = x.clone().requires_grad_()
-        conv = net.conv(x)
-        head = net.head(conv)
-        logits = net.last(head)
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            conv = net.conv(x)
+            head = net.head(conv)
+            logits = net.last(head)
+            extra = margin_loss(logits, y, [x, conv, head, logits], **OPTIONS, **options)
+            loss = F.cross_entropy(logits, y) + 0.5 * extra
         optimizer.zero_grad()
-        extra = margin_loss(logits, y, [x, conv, head, logits], **OPTIONS, **options)
-        (F.cross_entropy(logits, y) + 0.5 * extra).backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
     return parameters(net)
 
 
@@ -88,7 +96,7 @@ def trainer(**options) -> pl.Trainer:
     return pl.Trainer(**{**defaults, **options})
 
 
-class Distributed(Stranger):
+class Distributed(ModuleWithoutMargins):
     """Each process takes its share of every batch; Lightning's own sampler would shuffle."""
 
     def train_dataloader(self):

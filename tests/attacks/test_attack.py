@@ -2,7 +2,7 @@
 
 import torch
 
-from lmsweep.attacks.protocol import Clean
+from lmsweep.attacks.attack import Clean
 
 
 def test_the_least_likely_class_is_never_the_true_one():

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from lmsweep.attacks import PGD, RandomSearch, attack_curve, random_search, transfer_curves
-from lmsweep.attacks.gradient import frozen
+from lmsweep.attacks.attack import Clean
 from lmsweep.attacks.losses import logit_margin
-from lmsweep.attacks.protocol import Clean
-from lmsweep.attacks.square_search import share_of_pixels
+from lmsweep.attacks.search import share_of_pixels
+from lmsweep.margin.temporary import frozen
 from tests.attacks.conftest import Counter, Scaled
 
 
@@ -31,17 +31,17 @@ def test_it_comes_near_the_optimum_of_a_linear_network():
 
 
 def test_it_is_about_as_strong_as_pgd_on_small_images(net, test_set):
-    data = [(test_set[0][:100], test_set[1][:100])]
-    search = attack_curve(net, data, RandomSearch((0.1, 0.2), 300)).accuracy
-    pgd = attack_curve(net, data, PGD((0.1, 0.2), 30, restarts=2)).accuracy
+    # Enough queries and samples for the difference to be two of the twelve samples that are allowed.
+    search = attack_curve(net, [test_set], RandomSearch(epsilons=(0.1, 0.2), queries=1000)).accuracy
+    pgd = attack_curve(net, [test_set], PGD(epsilons=(0.1, 0.2), steps=30, restarts=2)).accuracy
     for found, reference in zip(search, pgd, strict=True):
         assert abs(found - reference) <= 0.06
 
 
 def test_saturated_logits_do_not_matter_to_it(net, test_set):
     data = [(test_set[0][:100], test_set[1][:100])]
-    plain = attack_curve(net, data, RandomSearch((0.1,), 100))
-    saturated = attack_curve(Scaled(net, 2.0**14), data, RandomSearch((0.1,), 100))
+    plain = attack_curve(net, data, RandomSearch(epsilons=(0.1,), queries=100))
+    saturated = attack_curve(Scaled(net, 2.0**14), data, RandomSearch(epsilons=(0.1,), queries=100))
     assert torch.equal(plain.correct, saturated.correct)
 
 
@@ -59,7 +59,7 @@ def test_a_seed_repeats_it_and_the_squares_shrink(net, test_set):
 @pytest.mark.parametrize(("targeted", "epsilon"), [(False, 0.2), (True, 0.7)])
 def test_examples_for_other_networks_go_on_after_the_source_is_fooled(nets, test_set, targeted, epsilon):
     x, y = test_set[0][:60], test_set[1][:60]
-    attack = RandomSearch((epsilon,), 60, target="least_likely" if targeted else "none")
+    attack = RandomSearch(epsilons=(epsilon,), queries=60, target="least_likely" if targeted else "none")
     found = {}
     for early_stop in (True, False):
         with frozen(nets[0]):
@@ -81,13 +81,13 @@ def test_examples_for_other_networks_go_on_after_the_source_is_fooled(nets, test
 def test_transfer_spends_every_query_on_every_sample(nets, test_set):
     source = Counter(nets[0])
     data = [(test_set[0][:50], test_set[1][:50])]
-    transfer_curves(source, {"target": nets[1]}, data, RandomSearch((0.3,), 30))
+    transfer_curves(source, {"target": nets[1]}, data, RandomSearch(epsilons=(0.3,), queries=30))
     assert source.forwards == (1 + 30) * 50
 
 
 def test_networks_in_float64_can_be_searched(net, test_set):
     precise = copy.deepcopy(net).double()
     x, y = test_set[0][:50].double(), test_set[1][:50]
-    curve = attack_curve(precise, [(x, y)], RandomSearch((0.2,), 20))
+    curve = attack_curve(precise, [(x, y)], RandomSearch(epsilons=(0.2,), queries=20))
     assert curve.accuracy[0] < curve.to_dict()["clean_accuracy"]
     assert random_search(precise, x, y, epsilon=0.2, queries=20).dtype == torch.float64

@@ -4,13 +4,17 @@ It only compares logits, so what it breaks was never protected by more than the 
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
-from lmsweep.attacks.gradient import frozen, per_sample
+from lmsweep.attacks.attack import Clean, Count, EpsilonAttack
+from lmsweep.attacks.gradient import per_sample
 from lmsweep.attacks.losses import logit_margin
 from lmsweep.attacks.trajectory import Examples, fooled, project, unsettled
+from lmsweep.margin.temporary import frozen
 from lmsweep.seeds import derive_seed
 
 # The share of pixels that a proposal repaints at the start; it is halved at each of these shares of the
@@ -125,3 +129,26 @@ def _proposal(images: Tensor, query: int, queries: int, generator: torch.Generat
 def _as_image(shape: torch.Size) -> tuple[int, int, int]:
     """Channels, height and width; inputs that are no images count as one row of pixels."""
     return (shape[0], shape[1], shape[2]) if len(shape) == 3 else (1, 1, math.prod(shape))
+
+
+class RandomSearch(EpsilonAttack):
+    """Random squares, without gradients."""
+
+    queries: Count
+
+    @override
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        labels, targeted = clean.aim(self.target)
+        for epsilon in self.strengths:
+            yield search_examples(
+                model,
+                clean.x,
+                labels,
+                epsilon=epsilon,
+                queries=self.queries,
+                seed=seed,
+                targeted=targeted,
+                clip_pixels=self.clip_pixels,
+                settled=clean.settled(labels, targeted, early_stop),
+                early_stop=early_stop,
+            )

@@ -1,16 +1,19 @@
 """Projected gradient descent from random points of the ball (Madry et al., 2018)."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
+from typing_extensions import override
 
-from lmsweep.attacks.gradient import frozen, per_sample
+from lmsweep.attacks.attack import Clean, Count, EpsilonAttack, Loss
+from lmsweep.attacks.gradient import per_sample
 from lmsweep.attacks.losses import AttackLoss, logit_margin
 from lmsweep.attacks.trajectory import Examples, Stop, predictions, project, trajectory, unsettled
-from lmsweep.seeds import derive_seed
-from lmsweep.share import ALL, Share
-from lmsweep.transfer import to_device
+from lmsweep.margin.temporary import frozen
+from lmsweep.seeds import ALL, Share, derive_seed, to_device
 
 
 def pgd(
@@ -130,3 +133,35 @@ def _starts(
         whole = torch.rand((share.whole(len(x)), *x.shape[1:]), generator=generator)
         noise = to_device(share.of(whole), x.device).to(x.dtype) * (2 * epsilon) - epsilon
         yield project(x + noise, x, epsilon, clip_pixels)
+
+
+class PGD(EpsilonAttack):
+    """Random starts, so every epsilon has paths of its own."""
+
+    loss: Loss = "xent"
+    steps: Count
+    alpha: Annotated[
+        float | None, Field(gt=0, description="a number > 0, or null for 2.5 * epsilon / steps")
+    ] = None
+    restarts: Count = 1
+
+    @override
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        labels, targeted = clean.aim(self.target)
+        for epsilon in self.strengths:
+            yield pgd_examples(
+                model,
+                clean.x,
+                labels,
+                epsilon=epsilon,
+                steps=self.steps,
+                alpha=self.alpha,
+                restarts=self.restarts,
+                seed=seed,
+                random_start=True,
+                loss=self.loss,
+                targeted=targeted,
+                clip_pixels=self.clip_pixels,
+                settled=clean.settled(labels, targeted, early_stop),
+                early_stop=early_stop,
+            )

@@ -1,0 +1,159 @@
+"""What an attack is: its own keys and their checks, and from one batch a set of examples per strength.
+
+An attack is a class that derives from `Attack`, alone in a module. The class declares the keys of
+conf/attack/NAME.yaml; the key `kind` there names the module, so nothing else has to know of a new attack.
+"""
+
+import importlib
+import pkgutil
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor, nn
+
+from lmsweep.attacks.losses import AttackLoss
+from lmsweep.attacks.trajectory import Examples, fooled
+from lmsweep.errors import ConfigError
+
+# Each description completes the sentence "it must be ..." in the error a user sees.
+NonNegative = Annotated[float, Field(ge=0)]
+# Not strict, so that a list of YAML becomes a tuple.
+Strengths = Annotated[
+    tuple[NonNegative, ...], Field(strict=False, min_length=1, description="a list of numbers >= 0")
+]
+Positive = Annotated[float, Field(gt=0, description="a number > 0")]
+Count = Annotated[int, Field(ge=1, description="a whole number >= 1")]
+Flag = Annotated[bool, Field(description="true or false")]
+Loss = Annotated[AttackLoss, Field(description="xent or margin")]
+Target = Annotated[Literal["none", "least_likely"], Field(description="none or least_likely")]
+
+
+@dataclass(frozen=True)
+class Clean:
+    """A batch and what the attacked network says about it before any attack."""
+
+    x: Tensor
+    y: Tensor
+    logits: Tensor
+
+    def aim(self, target: Target) -> tuple[Tensor, bool]:
+        """The labels to climb away from, or with a target (the least likely wrong class) those to go to."""
+        if target == "none":
+            return self.y, False
+        # The true class can be the least likely one; going there would help the network.
+        return self.logits.scatter(1, self.y.unsqueeze(1), torch.inf).argmin(1), True
+
+    def settled(self, labels: Tensor, targeted: bool, early_stop: bool) -> Tensor | None:
+        """With early stop, samples that the clean image fools need no attack: their class, else -1."""
+        if not early_stop:
+            return None
+        classes = self.logits.argmax(1)
+        return torch.where(fooled(self.logits, labels, targeted), classes, -1)
+
+
+class Attack(BaseModel):
+    """An attack over a range of strengths; what the strengths have in common is computed once."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    seeded: ClassVar[bool] = True  # whether the examples depend on a seed
+    transfers: ClassVar[bool] = True  # whether the examples depend on the network they are made on
+    unit: ClassVar[str] = "epsilon"  # of the strengths
+
+    @property
+    @abstractmethod
+    def strengths(self) -> tuple[float, ...]:
+        """The x axis of the curve, in the order of the examples."""
+
+    @abstractmethod
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        """Yield the examples for each strength; `model` is inside `frozen`."""
+
+    @property
+    def kind(self) -> str:
+        """What conf/attack/NAME.yaml calls this attack."""
+        return type(self).__module__.removeprefix(f"{__package__}.")
+
+    def identity(self, *, transfer: bool) -> dict[str, Any]:
+        """All keys that can change a curve; examples for other networks never stop early."""
+        keys = {"kind": self.kind, **self.model_dump(mode="json")}
+        if transfer and "early_stop" in keys:
+            keys["early_stop"] = False
+        return keys
+
+
+class EpsilonAttack(Attack):
+    """An attack inside the balls of radius epsilon around the images, in the largest change of a pixel."""
+
+    epsilons: Strengths
+    target: Target = "none"
+    clip_pixels: Flag = True
+    early_stop: Flag = True
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """The epsilons."""
+        return self.epsilons
+
+
+class BudgetAttack(EpsilonAttack):
+    """An attack that takes signal-to-noise ratios instead of epsilons when `snrs` is given."""
+
+    epsilons: Strengths = ()
+    snrs: Annotated[
+        tuple[float, ...] | None,
+        Field(strict=False, min_length=1, description="a list of numbers (dB), or null for epsilons"),
+    ] = None
+
+    @model_validator(mode="after")
+    def _has_strengths(self) -> Self:
+        if not self.strengths:
+            raise ValueError("epsilons is missing: it must be a list of numbers >= 0, unless snrs is given.")
+        return self
+
+    @property
+    def unit(self) -> str:  # type: ignore[override] # a constant of other attacks
+        """What the strengths are."""
+        return "epsilon" if self.snrs is None else "snr"
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """The budgets in dB, or the epsilons."""
+        return self.epsilons if self.snrs is None else self.snrs
+
+    def identity(self, *, transfer: bool) -> dict[str, Any]:
+        """All keys that can change a curve: of epsilons and snrs, those that are used."""
+        # Whether a budget fools the network is only known at the end of the way.
+        keys = super().identity(transfer=transfer or self.unit == "snr")
+        del keys["snrs" if self.unit == "epsilon" else "epsilons"]
+        return keys
+
+
+def attack_class(kind: str) -> type[Attack]:
+    """The attack in the module `kind`: a module of this package, or any other by its dotted name."""
+    try:
+        module = importlib.import_module(kind if "." in kind else f"{__package__}.{kind}")
+    except ImportError as error:
+        raise ConfigError(f"attack.kind={kind} is not allowed ({error}): {_allowed()}") from None
+    found = _attack_in(module)
+    if found is None:
+        raise ConfigError(f"attack.kind={kind} is not allowed (no attack is defined there): {_allowed()}")
+    return found
+
+
+def _attack_in(module: ModuleType) -> type[Attack] | None:
+    own = (value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__)
+    classes = [c for c in own if isinstance(c, type) and issubclass(c, Attack) and not c.__abstractmethods__]
+    return classes[0] if len(classes) == 1 else None
+
+
+def _allowed() -> str:
+    package = importlib.import_module(str(__package__))
+    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    names = [name for name in names if _attack_in(importlib.import_module(f"{__package__}.{name}"))]
+    return f"it must be {', '.join(names)}, or package.module of an attack of your own."

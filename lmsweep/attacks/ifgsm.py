@@ -1,0 +1,186 @@
+"""The iterated fast gradient sign method (Kurakin et al., 2017), the attack of the paper's appendix."""
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from typing_extensions import override
+
+from lmsweep.attacks.attack import BudgetAttack, Clean, Loss, Positive
+from lmsweep.attacks.fgsm import fgsm_direction
+from lmsweep.attacks.gradient import per_sample
+from lmsweep.attacks.losses import AttackLoss
+from lmsweep.attacks.signal_to_noise import scale_to_snr
+from lmsweep.attacks.trajectory import Examples, Stop, trajectory, unsettled
+from lmsweep.margin.temporary import frozen
+
+
+def ifgsm(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    epsilon: float,
+    alpha: float,
+    steps: int | None = None,
+    loss: AttackLoss = "xent",
+    targeted: bool = False,
+    clip_pixels: bool = True,
+) -> Tensor:
+    """Repeat x <- Clip(x + alpha * sign(gradient)), clipping to the ball around the image (Kurakin et al.).
+
+    `steps` must be at least epsilon / alpha, as in the paper, and is the smallest such number when None; the
+    other arguments are those of `fgsm`.
+    """
+    stop = Stop(epsilon, iterations(epsilon, alpha, steps))
+    with frozen(model):
+        (found,) = trajectory(
+            model, x, y, [stop], alpha=alpha, loss=loss, targeted=targeted, clip_pixels=clip_pixels
+        )
+    return found.x
+
+
+def iterations(epsilon: float, alpha: float, steps: int | None = None) -> int:
+    """The number of IFGSM steps: k >= epsilon / alpha."""
+    if not alpha > 0:
+        raise ValueError(f"alpha={alpha} is not allowed: it must be > 0")
+    least = math.ceil(epsilon / alpha - 1e-9)  # 0.3 / 0.1 is a little more than 3
+    if steps is None:
+        return least
+    if steps < least:
+        raise ValueError(
+            f"steps={steps} is not allowed: IFGSM takes at least epsilon / alpha = {least} steps for "
+            f"epsilon={epsilon} and alpha={alpha}"
+        )
+    return steps
+
+
+def ifgsm_at_snr(
+    model: nn.Module,
+    x: Tensor,
+    labels: Tensor,
+    *,
+    budget: float,
+    alpha: float,
+    steps: int | None,
+    loss: AttackLoss,
+    targeted: bool,
+    clip_pixels: bool,
+) -> Examples:
+    """Walk inside the ball that FGSM needs for the budget (dB), then stretch what was found to the budget.
+
+    Each sample has an epsilon of its own and takes k steps of epsilon / k: `steps` of them, or when None the
+    least number of which none is longer than alpha, whatever else is in the batch. Call it inside `frozen`.
+    """
+    direction = fgsm_direction(model, x, labels, loss=loss, targeted=targeted)
+    sizes = scale_to_snr(x, direction.sign, budget, clip_pixels=clip_pixels)
+    counts = [steps or max(1, iterations(size, alpha)) for size in sizes.tolist()]
+    end, gradients = x.clone(), 0
+    zeros: int | Tensor = 0
+    for count in sorted(set(counts)):
+        rows = torch.tensor([i for i, wanted in enumerate(counts) if wanted == count], device=x.device)
+        epsilon = per_sample(sizes[rows], x)
+        (found,) = trajectory(
+            model,
+            x[rows],
+            labels[rows],
+            [Stop(epsilon, count)],
+            alpha=epsilon / count,
+            loss=loss,
+            targeted=targeted,
+            clip_pixels=clip_pixels,
+        )
+        end[rows] = found.x
+        gradients, zeros = gradients + found.gradients, zeros + found.zero_gradients
+    change = end - x
+    moved = x + per_sample(scale_to_snr(x, change, budget, clip_pixels=clip_pixels), x) * change
+    return unsettled(moved.clamp(0.0, 1.0) if clip_pixels else moved, gradients, zeros)
+
+
+class IFGSM(BudgetAttack):
+    """One path for all epsilons when each takes as few steps as it may.
+
+    When each takes `steps`, one path for as long as no ball is reached; each goes on alone from there.
+    """
+
+    seeded = False
+
+    loss: Loss = "xent"
+    alpha: Positive
+    steps: Annotated[
+        int | None, Field(ge=1, description="a whole number >= 1, or null for the least that reaches epsilon")
+    ] = None
+
+    @model_validator(mode="after")
+    def _reaches_every_epsilon(self) -> Self:
+        widest = max(self.epsilons, default=0.0)
+        if self.steps and self.unit == "epsilon" and self.steps * self.alpha < widest * (1 - 1e-9):
+            raise ValueError(
+                f"steps={self.steps} is not allowed: IFGSM takes at least epsilon / alpha steps, here "
+                f"{widest:g} / {self.alpha:g}; raise steps or alpha."
+            )
+        return self
+
+    @override
+    def identity(self, *, transfer: bool) -> dict[str, Any]:
+        keys = super().identity(transfer=transfer)
+        if self.unit == "snr" and self.steps is not None:
+            del keys["alpha"]  # the number of steps alone says how long each of them is
+        return keys
+
+    @override
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        labels, targeted = clean.aim(self.target)
+
+        def walk(
+            stops: list[Stop], settled: Tensor | None, start: Tensor | None = None
+        ) -> Iterator[Examples]:
+            return trajectory(
+                model,
+                clean.x,
+                labels,
+                stops,
+                alpha=self.alpha,
+                loss=self.loss,
+                targeted=targeted,
+                clip_pixels=self.clip_pixels,
+                start=start,
+                settled=settled,
+                early_stop=early_stop,
+            )
+
+        settled = clean.settled(labels, targeted, early_stop)
+        if self.unit == "snr":
+            for budget in self.strengths:
+                yield ifgsm_at_snr(
+                    model,
+                    clean.x,
+                    labels,
+                    budget=budget,
+                    alpha=self.alpha,
+                    steps=self.steps,
+                    loss=self.loss,
+                    targeted=targeted,
+                    clip_pixels=self.clip_pixels,
+                )
+        elif self.steps is None:
+            stops = [Stop(epsilon, iterations(epsilon, self.alpha)) for epsilon in sorted(self.strengths)]
+            found = dict(zip(sorted(self.strengths), walk(stops, settled), strict=True))
+            yield from (found[epsilon] for epsilon in self.strengths)
+        else:
+            steps = {e: iterations(e, self.alpha, self.steps) if e > 0 else 0 for e in self.strengths}
+            # Steps that no ball cuts, well short of its edge, where rounding could decide.
+            free = {e: max(0, math.floor(e / self.alpha - 0.01)) for e in sorted(steps)}
+            shared = walk([Stop(e, count) for e, count in free.items()], settled)
+            found = dict(zip(free, shared, strict=True))
+            for e in self.strengths:
+                first = found[e]
+                known = first.settled if early_stop else None
+                (rest,) = walk([Stop(e, steps[e] - free[e])], known, first.x)
+                yield rest._replace(
+                    gradients=first.gradients + rest.gradients,
+                    zero_gradients=first.zero_gradients + rest.zero_gradients,
+                )
