@@ -28,13 +28,13 @@ def runs(tmp_path):
     store = Store(tmp_path)
     found = {}
     for method, gamma, noise, seed in (
-        ("xent", 1, 0.0, 0),
-        ("xent", 1, 0.4, 0),
-        ("margin_l2_all", 1, 0.0, 0),
-        ("margin_l2_all", 2, 0.0, 1),
-        ("margin_l1_all", 2, 0.0, 1),
+        (["method=xent"], 1, 0.0, 0),
+        (["method=xent"], 1, 0.4, 0),
+        (["method=margin", "margin.norm=2"], 1, 0.0, 0),
+        (["method=margin", "margin.norm=2"], 2, 0.0, 1),
+        (["method=margin", "margin.norm=1"], 2, 0.0, 1),
     ):
-        one = config(f"method={method}", f"margin.gamma={gamma}", f"data.label_noise={noise}", f"seed={seed}")
+        one = config(*method, f"margin.gamma={gamma}", f"data.label_noise={noise}", f"seed={seed}")
         name = run_id(one.identity_dict())
         found[name] = one
         metrics = {"steps": 10, "val_accuracy": 0.1 * gamma, "test_accuracy": noise + seed}

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from lmsweep.config.grid import GridConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
 from lmsweep.evaluation.jobs import evaluation_job
@@ -96,7 +97,7 @@ def test_what_is_asked_for_is_what_is_measured_and_then_found(runs, selected):  
 def test_one_run_per_method_is_audited_when_asked_for(runs, selected):  # noqa: F811
     outputs, ids = runs
     stored = {ids["xent0"]: find_run(str(outputs), ids["xent0"]).config}
-    sweep = Sweep("f", "smoke", stored, {}, {"audit": ["samples=50"]})
+    sweep = Sweep("f", "smoke", stored, {}, GridConfig(audit=("samples=50",)))
     assert list(audits(sweep, figure(), selected)) == []
     asked = {one.name: one.measurement for one in audits(sweep, figure(audit=True), selected)}
     assert {method: (one.targets, one.source) for method, one in asked.items()} == {
