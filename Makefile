@@ -20,7 +20,12 @@ LAUNCHER ?= local
 REPRODUCE = $(PY) -m lmsweep reproduce --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS)) \
 	tracking=$(TRACKING) hydra/launcher=$(LAUNCHER)
 
-.PHONY: help setup test lint format reproduce-figure reproduce-all verify-figure publish report status sync dashboard bench lock clean
+PYTEST = $(PY) -m pytest --numprocesses 2 --dist worksteal
+# What depends on how a CPU rounds: torch and oneDNN have kernels for each kind, and these variables choose them.
+NUMERIC = tests/margin tests/attacks tests/models tests/training tests/data/test_augment.py \
+  tests/test_reproduce.py::test_a_figure_that_is_not_drawn_is_verified_by_training_one_cell_again
+
+.PHONY: help setup test test-all test-kernels lint format reproduce-figure reproduce-all verify-figure publish report status sync dashboard bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -35,13 +40,21 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-test: setup ## run the tests (two worker processes)
-	$(PY) -m pytest --numprocesses 2 --dist worksteal
+test: setup ## run the tests but the slow ones, in two worker processes
+	$(PYTEST) -m "not slow"
 
-lint: setup ## ruff and mypy
+test-all: setup ## run every test, also real Slurm, browsers, whole figures and kill -9 at random moments
+	$(PYTEST)
+
+test-kernels: setup ## run the numeric tests with the instructions of older CPUs
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PYTEST) -m "not slow" $(NUMERIC)
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow" $(NUMERIC)
+
+lint: setup ## ruff, mypy, and who may import whom
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 
 format: setup ## let ruff format and fix what it can
 	$(VENV)/bin/ruff format .

@@ -64,5 +64,6 @@ BARS: dict[str, Bar | None] = {
     "store/overview of 10,000 runs": at_most(2),
     "store/points of 10,000 runs": at_most(2),
     "start_up/help": at_most(3),
+    "start_up/run that is done already": at_most(5),
     "start_up/help, in times of importing torch": None,
 }

@@ -23,7 +23,7 @@ from lmsweep.training.run import prepare_run
 DIGITS = ("data=digits", "model=digits_cnn", "trainer.max_steps=1000")
 MNIST = ("data=mnist", "model=mnist_cnn", "model.width=0.5", "trainer.max_steps=800", "trainer.val_every=200")
 RELEASED = (*MNIST, "model=mnist_cnn_released")
-METHODS = ("method=xent", "method=margin_l2_all", "method=margin_linf_all")
+METHODS = (("method=xent",), ("method=margin",), ("method=margin", "margin.norm=inf"))
 OPTIONS: dict[str, Any] = {"epsilon": 1e-6, "exact": False, "score": "logit"}
 SAMPLES = 1000
 
@@ -49,7 +49,7 @@ def candidates() -> None:
     print("|---|---|" + "---|" * 6)
     for setting in (DIGITS, MNIST):
         for method in METHODS:
-            network, x, y, name = trained(*setting, method)
+            network, x, y, name = trained(*setting, *method)
             network.eval()
             names = resolve_layers(network, "everything")
             with capture(network, names) as captured:
@@ -76,7 +76,7 @@ def leak() -> None:
         "\n| model (test accuracy) | batch | layer | median error | 95th percentile |\n|---|---|---|---|---|"
     )
     for method in METHODS[:2]:
-        network, images, targets, name = trained(*RELEASED, method)
+        network, images, targets, name = trained(*RELEASED, *method)
         network.train()
         names = resolve_layers(network, "everything")
         for size in (8, 32, 128):

@@ -77,8 +77,9 @@ def _collected(outputs: Path) -> Iterator[Measured]:
 
 def _many(outputs: Path) -> Iterator[RunConfig]:
     """Ten thousand runs of one sweep: methods, noise, fractions and seeds."""
-    for method in ("xent", "hinge", "margin_l2_all", "margin_linf_input"):
-        base = configured(f"method={method}", f"outputs={outputs}")
+    another = ("method=margin", "margin.norm=inf", "margin.layers=input")
+    for method in (("method=xent",), ("method=hinge",), ("method=margin",), another):
+        base = configured(*method, f"outputs={outputs}")
         for noise, fraction in product((0.0, 0.2, 0.4, 0.6, 0.8), (1.0, 0.5, 0.25, 0.1, 0.05)):
             data = base.data.model_copy(update={"label_noise": noise, "fraction": fraction})
             for seed in range(MANY // 100):

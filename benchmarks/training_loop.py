@@ -39,9 +39,9 @@ MNIST = ("model=mnist_cnn", "trainer.batch_size=128")
 # Overrides, steps between validations, and how many times so many steps; the first ones do not count.
 ROWS = {
     "digits": (("method=xent",), 50, 24),
-    "digits, margin": (("method=margin_l2_all",), 50, 7),
+    "digits, margin": (("method=margin",), 50, 7),
     "mnist": ((*MNIST, "method=xent"), 40, 5),
-    "mnist, margin": ((*MNIST, "method=margin_l2_all"), 4, 4),
+    "mnist, margin": ((*MNIST, "method=margin"), 4, 4),
 }
 
 

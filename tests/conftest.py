@@ -1,17 +1,24 @@
 """Shared by all tests: one torch thread, and the command line as a user starts it."""
 
+import fcntl
 import os
+import pickle
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
+
+from lmsweep.models import ConvNet
+from tests import warm
 
 torch.set_num_threads(1)
 
@@ -20,18 +27,55 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def lmsweep_command() -> Command:
-    """`lmsweep ...` in a process of its own, with a store of its own."""
+    """`lmsweep ...` in a process of its own, and with a store of its own; `fresh` is not forked."""
 
-    def call(*arguments: str, outputs: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    def call(
+        *arguments: str, outputs: Path, fresh: bool = False, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        environment["LMSWEEP_OUTPUTS"] = str(outputs)
+        if not fresh:
+            return warm.call("lmsweep", *arguments, **environment)
         return subprocess.run(
             [sys.executable, "-m", "lmsweep", *arguments],
-            env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs), **environment},
+            env={**os.environ, **environment},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=1200,
         )
 
     return call
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], Any]], Any]:
+    """Calls `make` with a folder in the first worker process of the tests that asks; others get its value."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str, make: Callable[[Path], Any]) -> Any:
+        kept = shared / f"{name}.pickle"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                kept.write_bytes(pickle.dumps(make(shared / name)))
+        return pickle.loads(kept.read_bytes())  # noqa: S301 - written above
+
+    return made
+
+
+@pytest.fixture
+def clock_of_samples(monkeypatch) -> SimpleNamespace:
+    """For probes, in place of the real clock: one that only samples move on their way through a network."""
+    clock = SimpleNamespace(seconds=0.0)
+    clock.monotonic = lambda: clock.seconds
+
+    def forward(self, x, before=ConvNet.forward):
+        clock.seconds += 2e-5 * len(x) * (3 if self.training else 1)
+        return before(self, x)
+
+    monkeypatch.setattr(ConvNet, "forward", forward)
+    monkeypatch.setattr("lmsweep.training.probe.time", clock)
+    return clock
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 from lmsweep.processes import Pool, call_each, value_of
 
 
-def wait_for(condition, seconds=60.0):
+def wait_for(condition, seconds=600.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "timed out"
@@ -27,9 +27,13 @@ def endings(pool, count):
     return {ended.key: ended for ended in found}
 
 
-@pytest.fixture
-def pool():
+@pytest.fixture(scope="module")
+def _server_of_our_own():
     forkserver._forkserver._stop()  # a server that another test started may have other modules
+
+
+@pytest.fixture
+def pool(_server_of_our_own):
     pool = Pool([{"PLACE": "a"}, {"PLACE": "b"}], preload=("lmsweep.training.preload",))
     yield pool
     pool.stop(grace=1.0)
@@ -165,4 +169,4 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    wait_for(lambda: not any(p.is_running() and p.status() != "zombie" for p in (worker, server)), 20)
+    wait_for(lambda: not any(p.is_running() and p.status() != "zombie" for p in (worker, server)))

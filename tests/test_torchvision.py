@@ -5,7 +5,7 @@ import sys
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
 
 
 def test_torchvision_torchmetrics_and_lightning_import_after_lmsweep():

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
 
+    from lmsweep.figures.record import Record
+
 SAVED = "dashboards.json"  # in <outputs>/wandb: which workspace and report belong to a sweep
 # W&B's library draws these at random; in a specification they are numbered.
 RANDOM = ("id", "__id__", "ref", "runSetId", "viewId")
 
 
 def build(
-    sweep: Sweep, entity: str, project: str, record: dict[str, Any] | None
+    sweep: Sweep, entity: str, project: str, record: "Record | None"
 ) -> "tuple[ws.Workspace, wr.Report]":
     """The workspace and the report of a sweep; every panel follows from its figure."""
     from lmsweep.figures.make import attack_configs_of, spec_of
@@ -62,11 +64,12 @@ def numbered(value: Any, name: str, seen: dict[str, str]) -> Any:
     }
 
 
-def drawn(sweep: Sweep) -> dict[str, Any] | None:
+def drawn(sweep: Sweep) -> "Record | None":
     """What the figure's JSON says, when it has been drawn."""
+    from lmsweep.figures.record import read_record
+
     path = sweep.drawn.with_suffix(".json")
-    record: dict[str, Any] | None = json.loads(path.read_bytes()) if path.exists() else None
-    return record
+    return read_record(path) if path.exists() else None
 
 
 def save(workspace: "ws.Workspace", report: "wr.Report", key: str, outputs: Path) -> list[str]:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lmsweep.commands.mirror import mirror_stored, unmirrored
 from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.identity import run_id
 from lmsweep.config.measurement import Measurement
@@ -22,7 +23,6 @@ from lmsweep.store.perform import RunFailedError, reason, run_job
 from lmsweep.store.store import Store
 from lmsweep.sweep.plan import state_for
 from lmsweep.tracking.jobs import mirror_attack
-from lmsweep.tracking.mirror import mirror_stored, unmirrored
 from lmsweep.tracking.run import tracked
 from lmsweep.training.ranks import LocalRanks
 from lmsweep.training.task_ranks import first_task, follow, task_of

@@ -12,13 +12,13 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from lmsweep.commands.jobs import mirror_late, run_training, training_job
+from lmsweep.commands.store import results_table
 from lmsweep.config.dotted import dotted
 from lmsweep.config.explain import explained
 from lmsweep.config.hydra import config_folder
 from lmsweep.config.request import split
 from lmsweep.config.run import RunConfig
-from lmsweep.config.sweeps import read_sweep
-from lmsweep.store.housekeeping import results_table
+from lmsweep.config.sweeps import read_sweep, with_full_scale
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.plan import Plan
@@ -44,10 +44,9 @@ def run(**keys: Any) -> Run:
     Keys are those of the command line: `run(method="xent", seed=1)`, groups of keys as mappings
     `run(trainer={"max_steps": 100})`, or with dots `run(**{"margin.norm": "inf"})`.
     """
-    words = overrides(keys)
+    words = with_full_scale(overrides(keys))
     with explained(RunConfig), initialize_config_dir(config_folder(), version_base="1.3"):
-        composed = compose("config", words)
-    plain = cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
+        plain = cast(dict[str, Any], OmegaConf.to_container(compose("config", words), resolve=True))
     config, request = split(plain)
     folder, found = run_training(config, request)
     return Run(folder.id, folder.path, found["metrics"], config)

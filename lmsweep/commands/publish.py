@@ -8,8 +8,8 @@ from pathlib import Path
 from lmsweep.commands.common import outputs_argument, reported
 from lmsweep.commands.verify import EXPECTED
 from lmsweep.errors import UserError
-from lmsweep.figures.publish import results_page, with_overview
-from lmsweep.figures.report.records import read_records
+from lmsweep.figures.markdown import results_page, with_overview
+from lmsweep.figures.record import read_records
 from lmsweep.files import write_atomically
 
 KEPT = (".csv", ".json", ".png")
@@ -42,7 +42,7 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
         for suffix in KEPT:
             shutil.copyfile(drawn / f"{name}{suffix}", kept / f"{name}{suffix}")
     page = kept / "README.md"
-    records = [one.record for one in read_records(results) if one.record.scale == scale]
+    records = [record for record in read_records(results).values() if record.scale == scale]
     write_atomically(page, results_page(records, scale))
     readme = results.parent / "README.md"
     if readme.is_file():

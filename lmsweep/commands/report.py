@@ -3,7 +3,7 @@
 import argparse
 
 from lmsweep.commands.common import outputs_argument, reported
-from lmsweep.figures.report import write_report
+from lmsweep.figures.report.page import write_report
 
 
 def main() -> None:

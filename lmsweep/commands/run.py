@@ -1,6 +1,7 @@
 """`lmsweep key=value ...` is one run, `lmsweep -m key=a,b ...` a sweep: Hydra composes, the schema checks."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from lmsweep.config.explain import hydra_error
 from lmsweep.config.hydra import config_folder
 from lmsweep.config.request import Request, split
 from lmsweep.config.run import RunConfig, parse
+from lmsweep.config.sweeps import with_full_scale
 from lmsweep.processes import stop_on_sigterm
 from lmsweep.store.job import Job, Results
 from lmsweep.store.lease import when_free
@@ -27,7 +29,23 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that `reported` can explain
     register_plugins()
     stop_on_sigterm()
-    reported(hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")(RunTask()))
+    hydra_main = hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")(RunTask())
+
+    def call() -> None:
+        sys.argv[1:] = shown_resolved(with_full_scale(sys.argv[1:]))
+        hydra_main()
+
+    reported(call)
+
+
+def shown_resolved(arguments: list[str]) -> list[str]:
+    """`--cfg job` with `--resolve`, so that it shows the value of a gamma that follows from the norm."""
+    for flag in ("--cfg", "-c"):
+        if flag in arguments:
+            place = arguments.index(flag)
+            if arguments[place + 1 : place + 2] == ["job"] and "--resolve" not in arguments:
+                return [*arguments[:place], "--resolve", *arguments[place:]]
+    return arguments
 
 
 def reported(function: Callable[[], Any], schema: type[BaseModel] = RunConfig) -> None:
@@ -48,11 +66,13 @@ class RunTask:
         from hydra.core.hydra_config import HydraConfig
         from hydra.types import RunMode
 
-        plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        def plain() -> dict[str, Any]:
+            return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+
         if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return run_one(plain, wait=True)  # errors pass, so that a foreign launcher goes on
+            return run_one(plain(), wait=True)  # errors pass, so that a foreign launcher goes on
         # Caught here too, because Hydra prints a line of its own about any error that leaves a job.
-        reported(lambda: run_one(plain))
+        reported(lambda: run_one(plain()))
         return None
 
     def job(self, plain: Mapping[str, Any]) -> tuple[Job, Request]:

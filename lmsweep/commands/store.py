@@ -1,12 +1,21 @@
 """`lmsweep store gc | rm | export`: house-keeping in the store."""
 
 import argparse
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from lmsweep.commands.common import outputs_argument, reported
+from lmsweep.config.dotted import dotted
 from lmsweep.errors import UserError
-from lmsweep.store.housekeeping import collect_garbage, export, remove
+from lmsweep.store.housekeeping import collect_garbage, read_yaml, remove
+from lmsweep.store.overview import overview
+from lmsweep.store.store import Store
+from lmsweep.store.sweeps import runs_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -48,3 +57,33 @@ def _answer(options: argparse.Namespace) -> str:
         dry_run=options.dry_run,
     )
     return f"{runs} runs and {evaluations} evaluations {would}deleted"
+
+
+def results_table(outputs: Path, only: Iterable[str] | None = None) -> "pd.DataFrame":
+    """One row per run, with its configuration as `config.*` columns; `only` these runs when given."""
+    import pandas as pd
+
+    store = Store(outputs)
+    rows = overview(outputs, only)
+    return pd.DataFrame([{**row, **_columns(read_yaml(store.run(row["run"]).config))} for row in rows])
+
+
+def export(outputs: Path, sweep: str | None, file: Path) -> int:
+    """Write the table of results to a file; returns how many rows it has."""
+    if file.suffix not in (".csv", ".parquet"):
+        raise UserError(f"{file} is not allowed: the file to export to must end in .csv or .parquet.")
+    table = results_table(outputs, runs_of(outputs, sweep) if sweep else None)
+    # A column of numbers, lists and words (gamma) has no one type; its text has.
+    for name in table.columns:
+        if table[name].dropna().map(type).nunique() > 1:
+            table[name] = table[name].astype(str)
+    if file.suffix == ".csv":
+        table.to_csv(file, index=False)
+    else:
+        table.to_parquet(file, index=False)
+    return len(table)
+
+
+def _columns(config: dict[str, Any]) -> dict[str, Any]:
+    keys = dotted({"config": config})
+    return {key: json.dumps(value) if isinstance(value, list) else value for key, value in keys.items()}

@@ -14,8 +14,7 @@ import pandas as pd
 from lmsweep.commands.common import outputs_argument, reported
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
-from lmsweep.figures.table import read_csv
-from lmsweep.figures.verify import MEAN_TOLERANCE, differences
+from lmsweep.figures.table import MEAN_TOLERANCE, differences, read_csv
 
 EXPECTED = Path(__file__).resolve().parents[2] / "results"
 
@@ -120,4 +119,5 @@ def _compare(what: str, found: pd.DataFrame, wanted: pd.DataFrame, expected: Pat
         raise FigureDiffersError(f"{what}: there is no number in it to compare with {expected}.")
     if different:
         raise FigureDiffersError("\n".join([f"{what} differs from {expected}:", *different]))
-    print(f"{what}: {len(found)} cells within {tolerance:g} of {expected}", flush=True)
+    near = f"within {tolerance:g}, or the spread of seeds, of {expected}"
+    print(f"{what}: {len(found)} cells {near}", flush=True)

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
@@ -48,12 +48,12 @@ def invalid_value(
     if error["type"] == "extra_forbidden":
         return unknown_key(schema, ".".join(path), group)
     fields = _walk(schema, path)
-    above = f"{group}." if group else ""
+    above = [group] if group else []
     if len(fields) == len(path) and (not path or _nested(fields[-1])) and "error" in error.get("ctx", {}):
-        return f"{above}{'.'.join([*path, ''])}{error['ctx']['error']}"
-    key = above + ".".join(path[: len(fields)])
+        return ".".join([*above, *path, str(error["ctx"]["error"])])
+    key = ".".join([*above, *path[: len(fields)]])
     problem = " is missing" if error["type"] == "missing" else f"={_as_typed(error['input'])} is not allowed"
-    allowed = fields[-1].description or "a group of keys"
+    allowed = (fields[-1].description if fields else None) or "a group of keys"
     return f"{key}{problem}: it must be {allowed}; change it {where}."
 
 
@@ -68,6 +68,11 @@ def hydra_error(schema: Schema, error: BaseException) -> str:
     if isinstance(error, OverrideParseException):
         reason = str(error.message).splitlines()[0]
         return f"The argument {error.override!r} cannot be read ({reason}); write key=value."
+    resolving = re.search(
+        r"ConfigError raised while resolving interpolation: (.*)\s+full_key: (\S+)", str(error)
+    )
+    if resolving:
+        return "{}; say {}=VALUE.".format(*resolving.groups())
     text = " ".join(str(part) for part in (error, error.__cause__) if part)
     unknown = re.search(r"is not in struct\s+full_key: (\S+)", text)
     if unknown:
@@ -104,8 +109,8 @@ def _walk(schema: Schema, path: list[str]) -> list[FieldInfo]:
 
 
 def _nested(field: FieldInfo) -> Schema | None:
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    kinds = get_args(field.annotation) or (field.annotation,)  # a group that may be left out is a union
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
 def _as_typed(value: Any) -> str:

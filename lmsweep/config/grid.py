@@ -1,50 +1,158 @@
-"""From the axes of a sweep to the overrides of its jobs."""
+"""From the axes of a sweep to the overrides of its jobs, and what a scale tells the figures that use it."""
 
-import itertools
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any, TypeVar
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from pydantic import Field, ValidationError
+
+from lmsweep.config.explain import invalid_value
+from lmsweep.config.fields import Flag, Node
+from lmsweep.config.hydra import plain, product
+from lmsweep.errors import ConfigError
 
 Job = list[str]
 Axes = Mapping[str, object]
 
+Schema = TypeVar("Schema", bound=Node)
+
+RULES = "hydra.sweeper.rules"
+
+
+class Rule(Node):
+    """A rule of `hydra.sweeper.rules`: further axes for the jobs that have certain values.
+
+    Methods have different hyperparameters and different good values of the same one. `when` maps keys to the
+    value, or to the list of values, that a job must have: the value of its axis, else the one that the sweep
+    is composed with; a group such as `method` has the name of its option. `axes` are as in
+    `hydra.sweeper.params` and replace axes of the same key; null takes an axis away.
+    """
+
+    when: Annotated[
+        dict[str, Any], Field(min_length=1, description="a mapping from keys to values or lists of values")
+    ]
+    axes: Annotated[
+        dict[str, Any], Field(min_length=1, description="a mapping from keys to values, as in params")
+    ]
+
+    def applies(self, values: Mapping[str, object]) -> bool:
+        """Whether a job with these values, as far as they are known, is one of the rule's."""
+        return all(key in values and _is_one_of(values[key], wanted) for key, wanted in self.when.items())
+
+
+Steps = Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null")]
+
+
+class NoiseConfig(Node):
+    """`grid.noise`: how the figures over label noise differ from the others of their scale."""
+
+    fraction: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
+    same_data: Flag
+    weight: Annotated[float | None, Field(gt=0, description="a value of margin.weight")] = None
+    val_every: Steps = None
+
+
+class GridConfig(Node):
+    """`grid`: what a scale tells the sweeps and the figures that use it; no run knows of it."""
+
+    same_data: Flag = False  # the paper's data, so that its values can be compared
+    evaluation: Annotated[
+        tuple[str, ...], Field(strict=False, description="a list of overrides of conf/evaluation.yaml")
+    ] = ()
+    audit: Annotated[
+        tuple[str, ...], Field(strict=False, description="a list of overrides of conf/audit.yaml")
+    ] = ()
+    gammas: Annotated[
+        dict[str | int | float, Any] | None,
+        Field(description="a mapping from norms or layers to margin.gamma"),
+    ] = None
+    weights: Annotated[
+        dict[str | int | float, Any] | None, Field(description="a mapping from norms to margin.weight")
+    ] = None
+    fractions: Annotated[str | None, Field(description="values of data.fraction, such as 1,0.1")] = None
+    noise: NoiseConfig | None = None
+    exact_steps: Steps = None  # trainer.max_steps of figX_exact
+    measure_every: Steps = None  # telemetry.every of fig12_cifar_distance
+
+
+def parse_grid(grid: Mapping[str, Any]) -> GridConfig:
+    """Check what a scale says; ConfigError with one sentence about the first thing wrong."""
+    return _checked(GridConfig, grid, "grid")
+
 
 def expand(
     params: Axes,
-    by_method: Mapping[str, Axes],
+    rules: Mapping[str, Mapping[str, Any]],
     arguments: Sequence[str],
     parser: OverridesParser,
-    method: str,
+    composed: Callable[[str], object],
 ) -> list[Job]:
     """The product of all axes, one list of overrides per job.
 
-    `params` are the axes of every method; `by_method` maps a method's name or glob to further axes, because
-    methods have different hyperparameters (a margin has a gamma) and different good values of the same one.
-    Where several globs fit, the later one wins. What is said in `arguments`, on the command line, replaces
-    both. `method` is the method of jobs that do not name one.
+    `params` are the axes of every job and `rules` add to them, later ones last. What is said in `arguments`,
+    on the command line, replaces both. `composed` gives the value of a key that is no axis.
     """
-    said = {override.get_key_element() for override in parser.parse_overrides(list(arguments))}
-    axis = [word for word in [*_written(params), *arguments] if word.startswith("method=")][-1:]
+    checked = [_checked(Rule, rule, f"{RULES}.{name}") for name, rule in rules.items()]
+    said = {override.key_or_group: word for override, word in _read(arguments, parser)}
+
+    def axes(values: Mapping[str, object]) -> dict[str, str]:
+        found = dict(params)
+        for rule in checked:
+            if rule.applies(values):
+                found |= rule.axes
+        return {key: f"{key}={value}" for key, value in found.items() if value is not None} | said
+
+    # Each step settles one key that rules look at; all rules about its axis are decided by then.
+    settled: list[tuple[Job, dict[str, object]]] = [([], {})]
+    for key in _conditions(checked):
+        further: list[tuple[Job, dict[str, object]]] = []
+        for words, values in settled:
+            word = axes(values).get(key)
+            if word is None:
+                further.append((words, {**values, key: composed(key)}))
+                continue
+            for (choice,) in product([word], parser):
+                ((override, _),) = _read([choice], parser)
+                further.append(([*words, choice], {**values, key: override.value()}))
+        settled = further
     jobs: list[Job] = []
-    for choice in _product(axis, parser):
-        chosen = choice[0].partition("=")[2] if choice else method
-        axes = dict(params)
-        for pattern, further in by_method.items():
-            if fnmatchcase(chosen, pattern):
-                axes |= further
-        unsaid = {key: value for key, value in axes.items() if key not in said}
-        jobs += _product([*_written(unsaid), *arguments, *choice], parser)
+    for words, values in settled:
+        free = [word for key, word in axes(values).items() if key not in values]
+        jobs += product([*words, *free], parser)
     return jobs
 
 
-def _written(axes: Axes) -> list[str]:
-    return [f"{key}={value}" for key, value in axes.items()]
+def _read(words: Sequence[str], parser: OverridesParser) -> list[tuple[Override, str]]:
+    return list(zip(parser.parse_overrides(list(words)), words, strict=True))
 
 
-def _product(words: list[str], parser: OverridesParser) -> list[Job]:
-    if not words:
-        return [[]]
-    batches = BasicSweeper.split_arguments(parser.parse_overrides(words), None)
-    return list(itertools.chain.from_iterable(batches))
+def _conditions(rules: Sequence[Rule]) -> list[str]:
+    """The keys that rules look at, each after the keys that decide about its axis."""
+    decided_by: dict[str, set[str]] = {}
+    for rule in rules:
+        for key in rule.when:
+            decided_by.setdefault(key, set())
+        for key in rule.axes:
+            decided_by.setdefault(key, set()).update(rule.when)
+    try:
+        order = list(TopologicalSorter(decided_by).static_order())
+    except CycleError as error:
+        keys = " by ".join(error.args[1])
+        raise ConfigError(
+            f"{RULES} go round in a circle: they choose {keys}; take one of them out."
+        ) from None
+    looked_at = {key for rule in rules for key in rule.when}
+    return [key for key in order if key in looked_at]
+
+
+def _is_one_of(value: object, wanted: object) -> bool:
+    return plain(value) in [plain(one) for one in (wanted if isinstance(wanted, list) else [wanted])]
+
+
+def _checked(schema: type[Schema], content: Mapping[str, Any], key: str) -> Schema:
+    try:
+        return schema.model_validate(content)
+    except ValidationError as error:
+        raise ConfigError(invalid_value(schema, error.errors()[0], group=key)) from None

@@ -1,15 +1,19 @@
-"""Compose the configurations of many jobs that differ in values more than in choices."""
+"""How Hydra is asked. Its private parts are used in this file only, so that a new Hydra breaks one file."""
 
 import copy
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
+
+from lmsweep.errors import ConfigError
 
 
 def config_folder() -> str:
@@ -64,3 +68,47 @@ class Composer:
         if key not in self._groups:
             self._groups[key] = self.loader.repository.group_exists(key)
         return self._groups[key]
+
+
+def product(words: Sequence[str], parser: OverridesParser) -> list[list[str]]:
+    """Every combination of the values in `words`, as Hydra's own sweeper makes them: one list per job."""
+    if not words:
+        return [[]]
+    batches = BasicSweeper.split_arguments(parser.parse_overrides(list(words)), None)
+    return list(itertools.chain.from_iterable(batches))
+
+
+def composed_value(config: DictConfig, key: str) -> Any:
+    """What a composed configuration has for a key; for a group such as `method`, the name of its option."""
+    choices = config.hydra.runtime.choices
+    if key in choices:
+        return choices[key]
+    absent = object()
+    value = OmegaConf.select(config, key, default=absent)
+    if value is absent:
+        raise ConfigError(f"There is no key {key}; `lmsweep --help` lists all keys.")
+    return value
+
+
+def plain(value: Any) -> str:
+    """A value as text that is equal for equal values, however they are written: 1 and 1.0, inf and "inf"."""
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            return repr(float(value))
+        except ValueError:
+            pass
+    return str(value)
+
+
+def _pick(table: str, key: str, *, _root_: DictConfig) -> Any:
+    """`${pick:grid.gammas,margin.norm}` in conf/: the entry of a mapping for the value that a key has."""
+    entries = cast(Mapping[Any, Any], OmegaConf.select(_root_, table))
+    value = OmegaConf.select(_root_, key)
+    for name, entry in entries.items():
+        if plain(name) == plain(value):
+            return entry
+    known = ", ".join(map(str, entries))
+    raise ConfigError(f"{key}={value} has no entry in {table}, which has {known}")
+
+
+OmegaConf.register_new_resolver("pick", _pick, replace=True)

@@ -5,19 +5,19 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
 from hydra import initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from lmsweep.config.grid import expand
-from lmsweep.config.hydra import Composer, config_folder
+from lmsweep.config.grid import GridConfig, expand, parse_grid
+from lmsweep.config.hydra import Composer, composed_value, config_folder
 from lmsweep.config.request import Request, split
 from lmsweep.config.run import RunConfig, TrackingConfig
 from lmsweep.errors import ConfigError
@@ -31,10 +31,10 @@ class Sweep:
     scale: str
     runs: Mapping[str, RunConfig]  # by id
     figure: dict[str, Any]
-    grid: dict[str, Any]
+    grid: GridConfig
     overrides: tuple[str, ...] = ()
     request: Request = field(default_factory=Request)
-    jobs: tuple[tuple[str, ...], ...] = ()  # the command line of every job
+    jobs: tuple[tuple[str, ...], ...] = ()  # the command line of every run
     launcher: Mapping[str, Any] = field(default_factory=dict)  # hydra.launcher, as it was composed
 
     @property
@@ -83,48 +83,86 @@ def sweep_names() -> tuple[str, ...]:
 
 
 @cache
+def scales() -> tuple[str, ...]:
+    """Every scale of every family of data: `cifar/laptop`, `cifar/paper`, ..."""
+    folder = Path(config_folder()) / "scale"
+    return tuple(sorted(f"{path.parent.name}/{path.stem}" for path in folder.glob("*/*.yaml")))
+
+
 def scale_names() -> tuple[str, ...]:
-    """Every scale there is."""
-    return tuple(sorted(path.stem for path in (Path(config_folder()) / "scale").glob("*.yaml")))
+    """Every scale there is, whichever the data."""
+    return tuple(sorted({scale.partition("/")[2] for scale in scales()}))
+
+
+def with_full_scale(arguments: Sequence[str]) -> list[str]:
+    """Write `scale=laptop` as Hydra knows it, `scale=mnist/laptop`, where a sweep says of which data."""
+    given = {key: value for key, _, value in (word.partition("=") for word in arguments)}
+    scale, sweep = given.get("scale", "null"), given.get("sweep", "null")
+    if scale == "null":
+        return list(arguments)
+    if "/" in scale or sweep == "null":
+        _check("scale", scale, scales())
+        return list(arguments)
+    family = _family(sweep)
+    _check(
+        "scale",
+        scale,
+        [name for folder, _, name in (one.partition("/") for one in scales()) if folder == family],
+    )
+    return [f"scale={family}/{scale}" if word == f"scale={scale}" else word for word in arguments]
+
+
+def _family(sweep: str) -> str:
+    """The family of scales that a sweep chooses from: `mnist` for `override /scale: mnist/smoke`."""
+    _check("sweep", sweep, sweep_names())
+    path = sweep_folder() / f"{sweep}.yaml"
+    for entry in yaml.safe_load(path.read_text()).get("defaults", []):
+        if isinstance(entry, dict) and "override /scale" in entry:
+            return str(entry["override /scale"]).partition("/")[0]
+    raise ConfigError(
+        f"sweep={sweep} has no scale: add `override /scale: NAME` to the defaults of {path}, with one of "
+        f"{', '.join(scales())}."
+    )
+
+
+def _check(what: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{what}={value} is not allowed: it must be one of {', '.join(allowed)}.")
 
 
 def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
     """Expand a sweep; `overrides` are as on the command line."""
-    for what, value, allowed in (("figure", name, sweep_names()), ("scale", scale, scale_names())):
-        if value not in allowed:
-            raise ConfigError(f"{what}={value} is not allowed: it must be one of {', '.join(allowed)}.")
-    arguments = [f"sweep={name}", f"scale={scale}", *overrides]
+    _check("figure", name, sweep_names())
+    arguments = with_full_scale([f"sweep={name}", f"scale={scale}", *overrides])
     with initialize_config_dir(config_folder(), version_base="1.3"):
-        loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
+        loader = GlobalHydra.instance().config_loader()
         master = loader.load_configuration("config", arguments, RunMode.MULTIRUN)
-        sweeper = cast(dict[str, Any], OmegaConf.to_container(master.hydra.sweeper, resolve=True))
+        sweeper = _plain(master.hydra.sweeper)
+        value = partial(composed_value, master)
         parser = OverridesParser.create(loader)
-        chosen = master.hydra.runtime.choices.method
         # What is for Hydra itself, such as the launcher, is no part of a job.
         of_jobs = [word for word in arguments if not word.lstrip("+~").startswith("hydra")]
-        jobs = expand(sweeper["params"], sweeper["by_method"], of_jobs, parser, chosen)
+        jobs = expand(sweeper["params"], sweeper["rules"], of_jobs, parser, value)
         composer = Composer(loader, master, without=("figure",))
         asked = [split(composer.compose(job)) for job in jobs]
-        runs = {config.id: config for config, _ in asked}
-        parts = {
-            key: cast(dict[str, Any], OmegaConf.to_container(OmegaConf.select(master, key), resolve=True))
-            for key in ("figure", "grid", "hydra.launcher")
-        }
+        figure, launcher = _plain(master.figure), _plain(master.hydra.launcher)
+        grid = parse_grid(_plain(master.grid) if "grid" in master else {})
+    # Cross-entropy knows no norm, so that one run of it stands for the jobs of all norms: the first of them.
+    runs: dict[str, RunConfig] = {}
+    lines: list[tuple[str, ...]] = []
+    for job, (config, _) in zip(jobs, asked, strict=True):
+        if config.id not in runs:
+            runs[config.id] = config
+            lines.append(tuple(job))
     # How the store is treated, where it is, where it is mirrored to and what runs it, changes nothing about
     # the figure.
     apart = (*Request.model_fields, "tracking", "outputs", "hydra")
     changes = tuple(o for o in overrides if re.split(r"[=./]", o.lstrip("+~"))[0] not in apart)
-    return Sweep(
-        name,
-        scale,
-        runs,
-        parts["figure"],
-        parts["grid"],
-        changes,
-        asked[0][1],
-        tuple(map(tuple, jobs)),
-        parts["hydra.launcher"],
-    )
+    return Sweep(name, scale, runs, figure, grid, changes, asked[0][1], tuple(lines), launcher)
+
+
+def _plain(node: Any) -> dict[str, Any]:
+    return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))
 
 
 def _number(name: str) -> float:

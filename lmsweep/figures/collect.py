@@ -44,13 +44,13 @@ def _settings(identities: Mapping[str, Mapping[str, Any]], axes: Iterable[str]) 
 
 
 def _varying(runs: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The keys that two runs have different values for, 1 and 1.0 being different."""
+    """The keys that have different values in two runs; 1 and 1.0 are different."""
     first: dict[str, Any] = {}
     found = set()
     for keys in runs:
         for key, value in keys.items():
             known = first.setdefault(key, value)
-            # There may be a million of them, and nearly all are equal, which repr says ten times faster.
+            # A sweep may have a million values, nearly all equal, and repr is ten times faster than json.
             if value is known or key in found or repr(value) == repr(known):
                 continue
             if json.dumps(value) != json.dumps(known):
@@ -159,7 +159,7 @@ def _points(panel: str, rows: pd.DataFrame, x: Iterable[float], y: Iterable[floa
 
 
 def together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """One table of all; an empty one keeps its columns."""
+    """All parts as one table; without any row it is the first part, which has the columns."""
     filled = [part for part in parts if len(part)]
     return pd.concat(filled, ignore_index=True) if filled else parts[0]
 

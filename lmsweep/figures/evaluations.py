@@ -14,7 +14,7 @@ from lmsweep.config.hydra import config_folder
 from lmsweep.config.measurement import Measurement
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
-from lmsweep.figures.draw_regions import Regions
+from lmsweep.figures.drawing.regions import Regions
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.folder import RunFolder
 from lmsweep.store.store import Store
@@ -94,7 +94,7 @@ def audits(sweep: Sweep, spec: FigureSpec, selected: pd.DataFrame) -> Iterator[W
     """The masking audit of the first seed of each method that the figure attacks."""
     if not spec.audit:
         return
-    config = parse_as(AuditConfig, _composed("audit", str(sweep.outputs), sweep.grid["audit"]))
+    config = parse_as(AuditConfig, _composed("audit", str(sweep.outputs), sweep.grid.audit))
     attackers = _attackers(selected)
     rows = selected[selected["panel"].isin(spec.attack_panels)].sort_values("seed")
     for method, row in rows.drop_duplicates("method").set_index("method").iterrows():

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.figures import collect
-from lmsweep.figures.aggregate import aggregate, missing, ordered
-from lmsweep.figures.claims import check_claims
-from lmsweep.figures.draw import draw_curves
-from lmsweep.figures.draw_distances import draw_distances
-from lmsweep.figures.draw_regions import draw_regions
+from lmsweep.figures.claims.verdicts import check_claims
+from lmsweep.figures.drawing.curves import draw_curves
+from lmsweep.figures.drawing.distances import draw_distances
+from lmsweep.figures.drawing.layout import save
+from lmsweep.figures.drawing.regions import draw_regions
 from lmsweep.figures.evaluations import (
     Judge,
     Wanted,
@@ -28,11 +28,10 @@ from lmsweep.figures.evaluations import (
     verdicts,
 )
 from lmsweep.figures.expected import expected_cells
-from lmsweep.figures.layout import save
-from lmsweep.figures.record import build_record, write_record
+from lmsweep.figures.record import Record, build_record, write_record
 from lmsweep.figures.select import select
 from lmsweep.figures.spec import FigureSpec, Panel, parse_figure
-from lmsweep.figures.table import write_csv
+from lmsweep.figures.table import aggregate, missing, ordered, write_csv
 from lmsweep.provenance import provenance
 from lmsweep.store.store import Store
 
@@ -42,13 +41,13 @@ class Made:
     """What was written, and the record of it."""
 
     picture: Path
-    record: dict[str, Any]
+    record: Record
 
 
 def spec_of(sweep: Sweep) -> FigureSpec:
     """What the sweep's file says about its picture; published points only beside the data they belong to."""
     spec = parse_figure(sweep.figure, sweep_folder() / f"{sweep.name}.yaml")
-    return spec if sweep.grid["same_data"] else spec.model_copy(update={"references": []})
+    return spec if sweep.grid.same_data else spec.model_copy(update={"references": []})
 
 
 def measurements(sweep: Sweep) -> list[Wanted]:
@@ -88,7 +87,7 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
             tested,
             pd.DataFrame(cost, columns=collect.COST),
             sweep.label,
-            same_data=bool(sweep.grid["same_data"]),
+            same_data=sweep.grid.same_data,
             expected=expected,
         ),
         audit=verdicts(list(audits(sweep, spec, chosen_to_attack)), judge),
@@ -125,7 +124,7 @@ def data_of(sweep: Sweep) -> str:
 
 def attack_configs_of(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
     """The evaluations behind the attack panels, without runs."""
-    configs = attack_configs(spec, str(sweep.outputs), sweep.grid["evaluation"])
+    configs = attack_configs(spec, str(sweep.outputs), sweep.grid.evaluation)
     return {name: config.model_copy(update={"tracking": sweep.tracking}) for name, config in configs.items()}
 
 

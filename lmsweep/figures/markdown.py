@@ -1,13 +1,87 @@
-"""Tables in Markdown."""
+"""Drawn figures as Markdown: a page with pictures and claims, and a short overview."""
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any, get_args
+
+from lmsweep.figures.claims.verdicts import HEAD, claim_rows
+from lmsweep.figures.record import Record
+from lmsweep.figures.statistics import Verdict
+from lmsweep.figures.words import NOTHING, text
+
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """One line per row; a cell may hold any text, which stays in its cell."""
     lines = [_row(head), "|" + "---|" * len(head), *(_row(row) for row in rows)]
     return "\n".join(lines)
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
+def _row(cells: Sequence[Any]) -> str:
+    texts = [cell if isinstance(cell, str) else text(cell) for cell in cells]
+    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in texts) + " |"
+
+
+def results_page(records: Sequence[Record], scale: str) -> str:
+    """The page that stands beside the pictures of a scale."""
+    lines = [
+        f"# Results at {scale} scale",
+        "",
+        f"Made by `make publish SCALE={scale}` from the figures' own records; change nothing here by hand.",
+        "",
+        _summary(records),
+    ]
+    for record in records:
+        lines += ["", *_section(record)]
+    return "\n".join(lines) + "\n"
+
+
+def with_overview(page: str, scale: str, folder: str, records: Sequence[Record]) -> str:
+    """The page with the overview of a scale between its two markers; one without markers stays as it is."""
+    begin, end = f"<!-- figures at {scale} scale: written by make publish -->", "<!-- end of figures -->"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        return page
+    return f"{before}{begin}\n{_overview(records, folder)}\n{end}{after}"
+
+
+def _overview(records: Sequence[Record], folder: str) -> str:
+    """A row per figure, with links to the picture and to the claims below `folder`."""
+    rows = []
+    for record in records:
+        counts = _verdicts(record)
+        said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+        picture = f"[`{record.figure}`]({folder}/{record.figure}.png)"
+        claims = f"[{said or 'no claims'}]({folder}/README.md#{record.figure.lower()})"
+        rows.append([picture, record.title, re.sub(r"^Figures? ", "", record.paper), claims])
+    return table(["figure", "shows", "in the paper", "its claims, here"], rows)
+
+
+def _verdicts(record: Record) -> Counter[str]:
+    return Counter(claim.verdict for claim in record.claims)
+
+
+def _summary(records: Sequence[Record]) -> str:
+    rows = []
+    for record in records:
+        link = f"[{record.figure}](#{record.figure.lower()})"
+        counts = [_verdicts(record)[verdict] for verdict in VERDICTS]
+        commit = str(record.provenance.get("commit"))[:7]
+        rows.append([link, *counts, record.trained, len(record.seeds), commit])
+    return table(["figure", *VERDICTS, "runs", "seeds", "commit"], rows)
+
+
+def _section(record: Record) -> list[str]:
+    lines = [f"## {record.figure}", "", f"{record.title} ({record.paper}). {record.question}", ""]
+    lines += [f"![{record.title}]({record.figure}.png)", ""]
+    lines.append(table(HEAD, claim_rows(record.claims)) if record.claims else "(none)")
+    if record.audit:
+        audits = [[row.method, row.verdict, "; ".join(row.reasons) or NOTHING] for row in record.audit]
+        lines += ["", table(["audit of", "verdict", "because"], audits)]
+    if record.missing:
+        cells = len(record.missing)
+        lines += ["", f"{cells} cells are missing; the [record]({record.figure}.json) lists them."]
+    return lines

@@ -1,17 +1,113 @@
-"""The JSON beside a figure: what was asked, what was trained, what was chosen, what the paper said."""
+"""The JSON beside a figure: what was asked, what was trained, what was chosen, what the paper said.
+
+One schema for those who write it and all who read it. `lmsweep store gc` alone reads a record without
+the schema, because the store knows nothing of figures: it takes `runs`.
+"""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from lmsweep.errors import UserError
 from lmsweep.figures.select import SENTENCES
-from lmsweep.figures.spec import FigureSpec
+from lmsweep.figures.spec import FigureSpec, Reference
+from lmsweep.figures.statistics import Verdict
 from lmsweep.files import write_atomically
 
+SCALES = ("smoke", "laptop", "workstation", "paper")  # small ones first
 Rows = Sequence[Mapping[str, Any]]
+
+
+class _Part(BaseModel):
+    # A later version may write further keys, which this version does not show.
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+
+class Selection(_Part):
+    """How hyperparameters were chosen."""
+
+    rule: str
+    sentence: str
+
+
+class Missing(_Part):
+    """A cell of the grid without a number."""
+
+    panel: str
+    method: str
+    x: float
+    reason: str
+
+
+class Selected(_Part):
+    """The hyperparameters chosen for one cell, and the runs that have them."""
+
+    panel: str
+    method: str
+    x: float
+    hyperparameters: dict[str, Any]
+    val_accuracy: float
+    runs: list[str]
+
+
+class JudgedClaim(_Part):
+    """A claim of the paper beside what we found."""
+
+    id: str
+    says: str
+    where: str
+    kind: str
+    verdict: Verdict
+    ours: str
+    paper: str
+    n: int
+    scale: str
+
+
+class Audit(_Part):
+    """Whether the robustness of a run is real."""
+
+    method: str
+    run: str
+    verdict: str
+    reasons: list[str]
+
+
+class Cost(_Part):
+    """What one training step costs; `ratio` counts steps of cross-entropy, and is None without those."""
+
+    method: str
+    seconds_per_step: float
+    ratio: float | None
+    n: int
+
+
+class Record(_Part):
+    """One figure at one scale; the file has these keys in this order."""
+
+    figure: str
+    scale: str
+    title: str
+    paper: str
+    question: str
+    command: str
+    provenance: dict[str, Any]
+    selection: Selection
+    runs: list[str]
+    evaluations: list[str]
+    seeds: list[int]
+    trained: int
+    missing: list[Missing]
+    selected: list[Selected]
+    claims: list[JudgedClaim]
+    audit: list[Audit]
+    cost: list[Cost]
+    references: list[Reference]
 
 
 def build_record(
@@ -25,38 +121,39 @@ def build_record(
     trained: int,
     missing: Rows = (),
     evaluations: Iterable[str] = (),
-    claims: Rows = (),
+    claims: Sequence[JudgedClaim] = (),
     audit: Rows = (),
     cost: Rows = (),
-) -> dict[str, Any]:
+) -> Record:
     """Everything about a figure but its picture, without times: the same store gives the same record.
 
     `points` are the selected ones; a table without the column `selected` (distances) has no choice to tell.
     """
-    return {
-        "figure": spec.name,
-        "scale": scale,
-        "title": spec.title,
-        "paper": spec.paper,
-        "question": spec.question,
-        "command": command,
-        "provenance": dict(provenance),
-        "selection": {"rule": spec.selection, "sentence": SENTENCES[spec.selection]},
-        "runs": sorted(set(points["run"])),
-        "evaluations": sorted(set(evaluations)),
-        "seeds": sorted({int(seed) for seed in points["seed"]}),
-        "trained": trained,
-        "missing": [dict(cell) for cell in missing],
-        "selected": selected(table) if "selected" in table else [],
-        "claims": [dict(claim) for claim in claims],
-        "audit": [dict(row) for row in audit],
-        "cost": [dict(row) for row in cost],
-        "references": [reference.model_dump() for reference in spec.references],
-    }
+    return Record.model_validate(
+        {
+            "figure": spec.name,
+            "scale": scale,
+            "title": spec.title,
+            "paper": spec.paper,
+            "question": spec.question,
+            "command": command,
+            "provenance": dict(provenance),
+            "selection": {"rule": spec.selection, "sentence": SENTENCES[spec.selection]},
+            "runs": sorted(set(points["run"])),
+            "evaluations": sorted(set(evaluations)),
+            "seeds": sorted({int(seed) for seed in points["seed"]}),
+            "trained": trained,
+            "missing": missing,
+            "selected": _selected(table) if "selected" in table else [],
+            "claims": claims,
+            "audit": audit,
+            "cost": cost,
+            "references": spec.references,
+        }
+    )
 
 
-def selected(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The hyperparameters behind every point."""
+def _selected(table: pd.DataFrame) -> list[dict[str, Any]]:
     columns = ["panel", "method", "x", "setting", "val", "selected"]
     return [
         {
@@ -71,7 +168,43 @@ def selected(table: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def write_record(record: Mapping[str, Any], path: Path) -> None:
+def write_record(record: Record, path: Path) -> None:
     """Write the record in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
+    write_atomically(path, json.dumps(record.model_dump(), indent=2, allow_nan=False) + "\n")
+
+
+def read_record(path: Path) -> Record:
+    """Read what `write_record` wrote; a damaged file is an error that says how to make it again."""
+    scale = path.parent.name
+    again = f"draw it again with `make reproduce-figure FIG={path.stem} SCALE={scale}`."
+    try:
+        record = Record.model_validate(json.loads(path.read_bytes()))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise UserError(f"{path} is damaged ({where}: {first['msg']}); {again}") from None
+    except (ValueError, RecursionError) as error:  # neither JSON nor UTF-8
+        raise UserError(f"{path} is damaged ({error}); {again}") from None
+    if (record.figure, record.scale) != (path.stem, scale):
+        raise UserError(
+            f"{path} is damaged (by its content it is {record.figure} at {record.scale} scale); {again}"
+        )
+    return record
+
+
+def read_records(folder: Path) -> dict[Path, Record]:
+    """All records in <folder>/<scale>/, by their files: in the paper's order, small scales first."""
+    paths = [path for path in folder.glob("*/*.json") if not path.name.startswith(".")]
+    return {path: read_record(path) for path in sorted(paths, key=_order)}
+
+
+def _order(path: Path) -> tuple[list[int | str], int, str]:
+    # fig2 before fig10: every second part is a number, and counts as one.
+    parts = re.split(r"(\d+)", path.stem)
+    scale = path.parent.name
+    return (
+        [int(part) if place % 2 else part for place, part in enumerate(parts)],
+        SCALES.index(scale) if scale in SCALES else len(SCALES),
+        scale,
+    )

@@ -1,7 +1,7 @@
 """Which hyperparameters a figure shows: named rules that look at validation accuracy, never at the result.
 
 Points are rows of panel, method, x, seed, y, run, setting (the hyperparameters as JSON) and val (the run's
-validation accuracy). A rule returns some of them, unchanged.
+validation accuracy). A rule returns some of these rows, unchanged.
 """
 
 import math

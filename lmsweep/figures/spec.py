@@ -13,14 +13,14 @@ from pydantic import Field, ValidationError
 from lmsweep.config.explain import invalid_value
 from lmsweep.config.fields import Name, Node
 from lmsweep.errors import ConfigError
-from lmsweep.figures.claim_spec import CLAIM_KINDS, AnyClaim
+from lmsweep.figures.claims.kinds import KINDS, AnyClaim, Claim
 
 METHOD = r"^(xent|hinge|margin_l(inf|\d+(\.\d+)?)_[^\s]+?)(\+(fgsm|pgd))?$"
 Unit = Annotated[Literal["none", "percent"], Field(description="none or percent")]
 Method = Annotated[
     str, Field(pattern=METHOD, description="a method as runs name it: xent, margin_l2_all, xent+pgd, ...")
 ]
-# A list with items of a schema of its own: an error in one of them is told by that schema.
+# A list whose items have a schema of their own, which explains what is wrong with an item.
 Parts = Field(description="a list of groups of keys")
 
 
@@ -65,7 +65,6 @@ class AttackSpec(Node):
     overrides: Annotated[list[str], Field(description="a list of overrides of conf/evaluation.yaml")]
 
 
-TaggedClaim = Annotated[AnyClaim, Field(discriminator="kind")]
 Point = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
@@ -95,7 +94,7 @@ class FigureSpec(Node):
     )
     audit: Annotated[bool, Field(description="true or false")] = False  # of the attacked methods
     references: Annotated[list[Reference], Parts] = Field(default_factory=list)
-    claims: Annotated[list[TaggedClaim], Parts] = Field(default_factory=list)
+    claims: Annotated[list[AnyClaim], Parts] = Field(default_factory=list)
 
     def panel(self, name: str) -> Panel:
         """The panel with this name."""
@@ -103,13 +102,22 @@ class FigureSpec(Node):
 
     @property
     def attack_panels(self) -> tuple[str, ...]:
-        """Panels over the strength of an attack: all their points come from the same runs."""
+        """Panels over the strength of an attack: all strengths meet the same runs."""
         return tuple(panel.name for panel in self.panels if panel.x.attack)
 
     @property
     def methods(self) -> list[str]:
         """Every method, in the order in which panels name them."""
         return list(dict.fromkeys(method for panel in self.panels for method in panel.methods))
+
+
+# The parts of a figure with a schema of their own; each kind of claims has another.
+PARTS: dict[str, type[Node]] = {
+    "panels": Panel,
+    "attacks": AttackSpec,
+    "references": Reference,
+    "claims": Claim,
+}
 
 
 def parse_figure(config: Mapping[str, Any], file: str | Path) -> FigureSpec:
@@ -125,33 +133,28 @@ def parse_figure(config: Mapping[str, Any], file: str | Path) -> FigureSpec:
 
 
 def _explain(config: Mapping[str, Any], error: dict[str, Any], file: str | Path) -> str:
-    where, loc = f"in {file}", tuple(error["loc"])
-    part, schema = "figure", FigureSpec
-    if len(loc) >= 2 and loc[0] in ("panels", "references", "claims") and isinstance(loc[1], int):
-        part, item, loc = f"figure.{loc[0]}[{loc[1]}]", config[loc[0]][loc[1]], loc[2:]
+    where, loc = f"in {file}", list(error["loc"])
+    part, item = "figure", config
+    schema: type[Node] = FigureSpec
+    if len(loc) >= 2 and loc[0] in PARTS:
+        group, place, *loc = loc
+        part = f"figure.{group}[{place}]" if isinstance(place, int) else f"figure.{group}.{place}"
+        item, schema = config[group][place], PARTS[group]
         if error["type"].startswith("union_tag"):
-            kinds = ", ".join(CLAIM_KINDS)
             kind = item.get("kind") if isinstance(item, Mapping) else item
-            return f"{part}.kind={kind} is not allowed: it must be one of {kinds}; change it {where}."
-        if error["loc"][0] == "claims":
-            schema, loc = CLAIM_KINDS[loc[0]], loc[1:]  # type: ignore[assignment]
-        else:
-            schema = {"panels": Panel, "references": Reference}[error["loc"][0]]  # type: ignore[assignment]
-        if not loc:  # the item is no group at all
-            return f"{part}={item} is not allowed: it must be a group of keys; change it {where}."
-    elif len(loc) >= 2 and loc[0] == "attacks":
-        part, schema, loc = f"figure.attacks.{loc[1]}", AttackSpec, loc[2:]  # type: ignore[assignment]
-        if not loc:
-            return f"{part} is not allowed: it must be a group of keys; change it {where}."
-    elif not loc:
-        return f"figure={config} is not allowed: it must be a group of keys; change it {where}."
+            allowed = ", ".join(KINDS)
+            return f"{part}.kind={kind} is not allowed: it must be one of {allowed}; change it {where}."
+        if group == "claims":
+            schema = KINDS[loc.pop(0)]
+    if not loc:  # the part is no group at all
+        return f"{part}={item} is not allowed: it must be a group of keys; change it {where}."
     sentence = f"{part}: {invalid_value(schema, {**error, 'loc': loc}, where)}"
-    # An unknown key is told with those that there are, but without the place to change it.
+    # The sentence about an unknown key lists the keys that there are, but not the place to change it.
     return sentence if where in sentence else f"{sentence.removesuffix('.')}; change it {where}."
 
 
 def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
-    """What only shows when several keys are seen together."""
+    """One sentence for each contradiction between keys that are valid by themselves."""
     if spec.name != stem:
         yield f"figure.name={spec.name} is not allowed: it must be the file's name, {stem}"
     if not spec.panels and spec.kind == "curves":

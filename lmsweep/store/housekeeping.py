@@ -1,21 +1,17 @@
-"""Delete what is not needed any more, and export what is there."""
+"""Delete what is not needed any more."""
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from lmsweep.config.dotted import dotted
 from lmsweep.errors import UserError
 from lmsweep.store.overview import overview
 from lmsweep.store.store import RunFolder, Store
 from lmsweep.store.sweeps import runs_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, ten times faster
 
@@ -94,44 +90,15 @@ def remove(
 
 def _evaluations_of(outputs: Path, runs: set[str]) -> Iterator[str]:
     for folder in Store(outputs, "evaluations").folders():
-        config = _read_yaml(folder.config)
+        config = read_yaml(folder.config)
         if runs & {*config.get("targets", ()), config.get("source")}:
             yield folder.id
 
 
-def results_table(outputs: Path, only: Iterable[str] | None = None) -> "pd.DataFrame":
-    """One row per run, with its configuration as `config.*` columns; `only` these runs when given."""
-    import pandas as pd
-
-    store = Store(outputs)
-    rows = overview(outputs, only)
-    return pd.DataFrame([{**row, **_columns(_read_yaml(store.run(row["run"]).config))} for row in rows])
-
-
-def export(outputs: Path, sweep: str | None, file: Path) -> int:
-    """Write the table of results to a file; returns how many rows it has."""
-    if file.suffix not in (".csv", ".parquet"):
-        raise UserError(f"{file} is not allowed: the file to export to must end in .csv or .parquet.")
-    table = results_table(outputs, runs_of(outputs, sweep) if sweep else None)
-    # A column of numbers, lists and words (gamma) has no one type; its text has.
-    for name in table.columns:
-        if table[name].dropna().map(type).nunique() > 1:
-            table[name] = table[name].astype(str)
-    if file.suffix == ".csv":
-        table.to_csv(file, index=False)
-    else:
-        table.to_parquet(file, index=False)
-    return len(table)
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A frozen configuration; {} where it is missing or damaged."""
     try:
         content = yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506 - a safe loader, in C
     except (OSError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-def _columns(config: dict[str, Any]) -> dict[str, Any]:
-    keys = dotted({"config": config})
-    return {key: json.dumps(value) if isinstance(value, list) else value for key, value in keys.items()}

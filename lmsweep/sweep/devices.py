@@ -57,10 +57,16 @@ def preload_for(plan: Plan) -> tuple[str, ...]:
 
 def cores_for(threads: int) -> int:
     """How many processes of so many threads the cores of this process can carry."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     if SLURM_JOB in os.environ:  # not every cluster binds a task to the cores it was given
         cores = min(cores, int(os.environ.get("SLURM_CPUS_PER_TASK", cores)))
     return max(1, cores // threads)
+
+
+def usable_cores() -> int:
+    """The cores that this process may use; outside of Linux, where nothing can limit them, all there are."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def visible_gpus() -> list[str]:

@@ -88,7 +88,8 @@ class LocalLauncher(Launcher):
             print(self.describe(plan, request), flush=True)
             return [_returned(overrides, None) for overrides in job_overrides]
         choices = self.config.hydra.runtime.choices
-        record_sweep(plan.outputs, plan.jobs, choices.get("sweep"), choices.get("scale"))
+        scale = (choices.get("scale") or "").rpartition("/")[2]  # laptop of mnist/laptop
+        record_sweep(plan.outputs, plan.jobs, choices.get("sweep"), scale or None)
         outcome = self.submit(plan, request)
         task.after(plan)
         if outcome.failures:

@@ -1,4 +1,4 @@
-"""The sweeper behind `-m`: Hydra's grid, with axes of their own for each method; and our plugins.
+"""The sweeper behind `-m`: Hydra's grid, with rules that give some jobs axes of their own; and our plugins.
 
 Hydra instantiates launchers and sweepers only by names below `hydra_plugins`, a package that it otherwise
 searches for installed plugins. Ours are registered in code, so that name is given to them here.
@@ -6,10 +6,10 @@ searches for installed plugins. Ours are registered in code, so that name is giv
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
@@ -18,6 +18,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from lmsweep.config.grid import expand
+from lmsweep.config.hydra import composed_value
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.slurm import SlurmLauncher
 
@@ -25,7 +26,7 @@ HOME = "hydra_plugins.lmsweep"
 
 
 class GridSweeper(Sweeper):
-    """`params` as in Hydra's own sweeper, and `by_method` as `expand` describes it.
+    """`params` as in Hydra's own sweeper, and `rules` as `lmsweep.config.grid.Rule` describes them.
 
     Unlike Hydra's, it writes no multirun.yaml (the store keeps each run's configuration) and does not compose
     every job twice, because the launcher composes all of them before it starts any.
@@ -34,10 +35,10 @@ class GridSweeper(Sweeper):
     def __init__(
         self,
         params: Mapping[str, Any] | None = None,
-        by_method: Mapping[str, Mapping[str, Any]] | None = None,
+        rules: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.params = dict(params or {})
-        self.by_method = dict(by_method or {})
+        self.rules = dict(rules or {})
         self.config: DictConfig
         self.hydra_context: HydraContext
         self.launcher: Launcher
@@ -51,9 +52,8 @@ class GridSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch the whole grid."""
-        loader = cast(ConfigLoaderImpl, self.hydra_context.config_loader)
-        method = self.config.hydra.runtime.choices.get("method", "")
-        jobs = expand(self.params, self.by_method, arguments, OverridesParser.create(loader), method)
+        parser = OverridesParser.create(self.hydra_context.config_loader)
+        jobs = expand(self.params, self.rules, arguments, parser, partial(composed_value, self.config))
         returned = self.launcher.launch(jobs, initial_job_idx=0)
         for result in returned:
             _ = result.return_value  # raises what a job raised

@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmsweep.config.run import RunConfig, TrackingConfig
 from lmsweep.provenance import version_name
+
+if TYPE_CHECKING:  # a run that is mirrored shall not wait for pandas
+    from lmsweep.figures.record import Record
 
 TRAIN = "train"
 ATTACK = "attack"  # the job type of evaluations under an attack, and what their metrics are called
@@ -75,9 +78,9 @@ def attack_metric(name: str, what: str) -> str:
     return f"{ATTACK}/{name}/{what}"
 
 
-def figure_card(record: Mapping[str, Any]) -> Card:
+def figure_card(record: "Record") -> Card:
     """The card of a figure; drawing it again takes the place of the old one."""
-    name, scale = record["figure"], record["scale"]
+    name, scale = record.figure, record.scale
     kept = ("figure", "scale", "title", "paper", "question", "command", "provenance", "selection", "seeds")
     return Card(
         id=sweep_tag(name, scale),
@@ -85,7 +88,7 @@ def figure_card(record: Mapping[str, Any]) -> Card:
         group=name,
         job_type=FIGURE,
         tags=tags_of([(name, scale)]),
-        config={key: record[key] for key in kept},
+        config=record.model_dump(include=set(kept)),
     )
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pandas as pd
 
 from lmsweep.config.run import RunConfig, TrackingConfig
+from lmsweep.figures.claims.verdicts import ClaimRow, claim_rows
+from lmsweep.figures.record import Record
 from lmsweep.store.sweeps import sweeps_of
 from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card
 from lmsweep.tracking.run import open_tracker
 from lmsweep.tracking.tracker import Guard, Line, guarded
-
-CLAIM = ("verdict", "says", "paper", "ours", "n", "where")
 
 
 def mirror_attack(
@@ -43,9 +43,7 @@ def _mirror_curve(
         tracker.table(attack_metric(attack, "curve"), columns, rows, Line("strength", "accuracy", title))
 
 
-def mirror_figure(
-    options: TrackingConfig, outputs: str | Path, record: Mapping[str, Any], picture: Path
-) -> None:
+def mirror_figure(options: TrackingConfig, outputs: str | Path, record: Record, picture: Path) -> None:
     """A figure: the picture, its points, and the claims with their verdicts."""
     if options.name == "none":
         return
@@ -53,11 +51,9 @@ def mirror_figure(
     points = pd.read_csv(csv, keep_default_na=False)
     with _opened(options, outputs, figure_card(record)) as tracker:
         tracker.picture("figure", picture)
-        tracker.table(
-            "claims", CLAIM, [[str(claim.get(key, "")) for key in CLAIM] for claim in record["claims"]]
-        )
+        tracker.table("claims", ClaimRow._fields, claim_rows(record.claims))
         for panel, part in _panels(points):
-            line = Line("x", "mean", f"{record['title']}: {panel}", "method")
+            line = Line("x", "mean", f"{record.title}: {panel}", "method")
             tracker.table(f"points/{panel}", list(part.columns), part.to_numpy().tolist(), line)
         tracker.keep(csv)
         tracker.keep(picture.with_suffix(".json"))

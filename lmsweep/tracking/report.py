@@ -1,17 +1,19 @@
 """A W&B report that tells a figure as a section of a paper does: question, experiment, curves, verdicts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import wandb_workspaces.reports.v2 as wr
 from wandb_workspaces import expr
 
 from lmsweep.config.sweeps import Sweep
-from lmsweep.figures.claim_spec import AnyClaim
+from lmsweep.figures.claims.kinds import Claim
+from lmsweep.figures.claims.verdicts import HEAD, ClaimRow, claim_rows
+from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.markdown import table
+from lmsweep.figures.record import Record
 from lmsweep.figures.select import SENTENCES
 from lmsweep.figures.spec import FigureSpec
-from lmsweep.figures.style import method_style
 from lmsweep.tracking.card import ATTACK, FIGURE, TRAIN
 from lmsweep.tracking.panels import Group, varying
 
@@ -32,7 +34,7 @@ def build_report(
     project: str,
     tag: str,
     groups: Sequence[Group],
-    record: Mapping[str, Any] | None,
+    record: Record | None,
 ) -> wr.Report:
     """The report; `record` is what the figure's JSON says, None when it has not been drawn yet."""
     blocks: list[Any] = [
@@ -94,46 +96,43 @@ def experiment(sweep: Sweep, spec: FigureSpec) -> str:
             "Black-box examples are made on a cross-entropy network with another seed, so that no network is "
             "attacked by itself; white-box examples are made on the network that they are shown to."
         )
-    if not sweep.grid["same_data"]:
+    if not sweep.grid.same_data:
         sentences.append(
             "The data are not the paper's, so its numbers are not compared, only its statements."
         )
     return " ".join(sentences)
 
 
-def verdict(spec: FigureSpec, record: Mapping[str, Any] | None) -> str:
+def verdict(spec: FigureSpec, record: Record | None) -> str:
     """How many of the paper's statements hold here."""
     total = len(spec.claims)
     if record is None:
         return (
             f"{total} statements of the paper are held against these runs; the figure has not been drawn yet."
         )
-    found = [claim["verdict"] for claim in record["claims"]]
+    found = [claim.verdict for claim in record.claims]
     parts = [f"{found.count(word)} {word}" for word in dict.fromkeys(found)]
-    return f"Of {total} statements of the paper, with {len(record['seeds'])} seeds: {', '.join(parts)}."
+    return f"Of {total} statements of the paper, with {len(record.seeds)} seeds: {', '.join(parts)}."
 
 
-def statement(claim: AnyClaim, record: Mapping[str, Any] | None) -> str:
+def statement(claim: Claim, record: Record | None) -> str:
     """A statement of the paper beside its curve, and what became of it."""
-    found = next((c for c in record["claims"] if c["id"] == claim.id), None) if record else None
-    here = f"Here it {WORDS[found['verdict']]}: {found['ours']}." if found else "Not looked at yet."
+    found = next((c for c in record.claims if c.id == claim.id), None) if record else None
+    here = f"Here it {WORDS[found.verdict]}: {found.ours}." if found else "Not looked at yet."
     return f"{claim.says.strip()} ({claim.where}: {claim.paper}.) {here}"
 
 
-def _statements(group: Group, spec: FigureSpec, record: Mapping[str, Any] | None) -> list[Any]:
+def _statements(group: Group, spec: FigureSpec, record: Record | None) -> list[Any]:
     mine = [claim for claim in spec.claims if group.panel and getattr(claim, "panel", None) == group.panel]
     return [wr.UnorderedList([statement(claim, record) for claim in mine])] if mine else []
 
 
-def claims_table(spec: FigureSpec, record: Mapping[str, Any] | None) -> str:
+def claims_table(spec: FigureSpec, record: Record | None) -> str:
     """One row per statement, in Markdown."""
-    ours = {claim["id"]: claim for claim in record["claims"]} if record else {}
-    rows = []
-    for claim in spec.claims:
-        found = ours.get(claim.id, {})
-        cells = (found.get("verdict", "not run"), claim.says, claim.where, claim.paper, found.get("ours", ""))
-        rows.append([str(cell) for cell in cells])
-    return table(["verdict", "the paper says", "where", "paper", "here"], rows)
+    if record is not None:
+        return table(HEAD, claim_rows(record.claims))
+    rows = [ClaimRow("not run", claim.says, claim.where, str(claim.paper), "", "") for claim in spec.claims]
+    return table(HEAD, rows)
 
 
 def _runset(tag: str, job: str) -> Any:

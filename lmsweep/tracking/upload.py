@@ -41,8 +41,9 @@ class Upload:
         try:
             self.process.wait(patience + LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            end(self.process)
         if not is_uploaded(self.folder):
+            (self.folder.parent / FAILED).touch()  # a process that had to be ended could not say so
             print(
                 f"Not uploaded to W&B yet: {self.folder} (why: {self.folder / LOG}); `make sync` does it.",
                 file=sys.stderr,

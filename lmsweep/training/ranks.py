@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 from lmsweep.config.run import RunConfig
 from lmsweep.errors import GivenBackError, UserError
 from lmsweep.processes import Ended, Pool
-from lmsweep.store.store import RunFolder
 
 if TYPE_CHECKING:
+    from lmsweep.store.folder import RunFolder
     from lmsweep.training.world import World
 
 HERE = "127.0.0.1"
 # For rank 0 to notice by itself that another rank is gone, and for a rank to hear why rank 0 stopped.
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 15.0
 # After that it is stuck in a call that nothing but the end of the process ends.
 STUCK_SECONDS = 30.0
 
@@ -39,7 +39,7 @@ class RankDiedError(GivenBackError):
 class LocalRanks:
     """The other processes of a run on this machine: there while it trains, gone when it does not."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder) -> None:
+    def __init__(self, config: RunConfig, folder: "RunFolder") -> None:
         self.config = config
         self.folder = folder
         self.size = config.trainer.processes

@@ -2,11 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -16,7 +16,6 @@ from lmsweep.data import Dataset
 from lmsweep.errors import ConfigError
 from lmsweep.margin import MarginLoss
 from lmsweep.provenance import provenance
-from lmsweep.tracking.tracker import Tracker
 from lmsweep.training.build import (
     build_data,
     build_margin,
@@ -31,6 +30,31 @@ from lmsweep.training.portrait import Portrait, portrait
 from lmsweep.training.records import replay
 from lmsweep.training.speed import check_speed, speed_up
 from lmsweep.training.world import Company, NoCompany, World
+
+
+class Listener(Protocol):
+    """Who is told what a run records, such as a mirror of it."""
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """A line of metrics.jsonl; a run that goes on tells all lines it keeps again, from the first one."""
+
+    def describe(
+        self, results: Mapping[str, Any], portrait: Callable[[], Portrait | None], checkpoint: Path
+    ) -> None:
+        """What results.json says, what there is to see, and where the weights are."""
+
+
+class _Silent:
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        pass
+
+    def describe(
+        self, results: Mapping[str, Any], portrait: Callable[[], Portrait | None], checkpoint: Path
+    ) -> None:
+        pass
+
+
+SILENT = _Silent()
 
 
 @dataclass
@@ -69,15 +93,14 @@ def run(
     folder: Path,
     check_claim: Callable[[], object] = lambda: None,
     company: Company | None = None,
-    tracker: Tracker | None = None,
+    listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Train (or go on training) in `folder` and return the results.
 
     `check_claim` is called before a checkpoint is replaced, and raises when another process has the run.
     `company` brings the other processes that share the training; this one is rank 0.
-    `tracker` is told what is recorded.
+    `listener` is told what is recorded.
     """
-    tracker = tracker or Tracker()
     started = time.monotonic()
     checkpoint_path = folder / "checkpoint.ckpt"
     checkpoint = load_checkpoint(checkpoint_path)
@@ -92,11 +115,11 @@ def run(
         # Stopped between the end of training and the record of its results.
         chosen, train_seconds = checkpoint[FINISHED], before
         job.module.load_state_dict(checkpoint["state_dict"])
-        replay(folder / "metrics.jsonl", tracker.log)
+        replay(folder / "metrics.jsonl", listener.log)
     else:
         keeper = RunCheckpoint(checkpoint_path, len(job.data.val), check_claim, seconds)
         with (company or NoCompany()).joined() as world:
-            chosen = fit(job, folder, checkpoint, keeper, world, tracker.log)
+            chosen = fit(job, folder, checkpoint, keeper, world, listener.log)
         train_seconds = seconds()
         check_claim()
         save_finished(checkpoint_path, job.module, chosen, train_seconds)
@@ -115,7 +138,7 @@ def run(
         "train_seconds": train_seconds,
         "provenance": provenance(),
     }
-    tracker.describe(results, partial(_portrait, job), checkpoint_path)
+    listener.describe(results, partial(_portrait, job), checkpoint_path)
     return results
 
 

@@ -21,7 +21,7 @@ def test_a_call_per_layer_and_class_gives_the_same_loss_and_gradients(top_k):
         agree(setting, {"ours": ours, "another": partial(cross_entropy, setting)})
 
 
-@pytest.mark.parametrize("method", ["xent", "margin_l2_all"])
+@pytest.mark.parametrize("method", ["xent", "margin"])
 def test_the_loop_by_hand_trains_the_same_network_bit_for_bit(method):
     overrides = ("model.width=2", "trainer.max_steps=20", "trainer.val_every=10", f"method={method}")
     job = training_loop._job("digits", *training_loop.COMMON, *overrides)

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from lmsweep.config.sweeps import sweep_names
 from lmsweep.figures.table import read_csv, write_csv
 
+ONE = "fig10_mnist_gaussian"  # few runs, and evaluations of them
 # Two seeds, two values per axis, two steps, few samples: nothing is learnt, everything is done.
 TINY = (
     "seed=0,1",
@@ -33,23 +33,35 @@ def call(outputs, word, *arguments):
         env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
     )
 
 
+def made(*figures):
+    """A function that makes these figures in a folder."""
+
+    def make(outputs):
+        done = call(outputs, "reproduce", *figures, *TINY)
+        assert done.returncode == 0, done.stderr
+        return outputs, done
+
+    return make
+
+
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory):
-    outputs = tmp_path_factory.mktemp("everything")
-    done = call(outputs, "reproduce", "--all", *TINY)
-    assert done.returncode == 0, done.stderr
-    return outputs, done
+def everything(made_once):
+    return made_once("everything", made("--all"))
 
 
-def test_all_figures_are_made_and_share_runs(everything):
-    outputs, done = everything
+@pytest.fixture(scope="module")
+def one_figure(tmp_path_factory):
+    return made(ONE)(tmp_path_factory.mktemp("one"))
+
+
+def assert_made(outputs, done, names):
     (made,) = (outputs / "figures").iterdir()
     assert made.name.startswith("smoke-")  # with overrides it is not the real smoke scale
-    for name in sweep_names():
+    for name in names:
         assert sorted(path.suffix for path in made.glob(f"{name}.*")) == [".csv", ".json", ".pdf", ".png"]
         record = json.loads((made / f"{name}.json").read_text())
         assert "trainer.max_steps=2" in record["command"]
@@ -64,11 +76,22 @@ def test_all_figures_are_made_and_share_runs(everything):
         assert str(made / f"{name}.png") in done.stdout
         values = {claim["verdict"] for claim in record["claims"] if claim["kind"] == "value"}
         assert values <= {"not run"} or name == "fig1_toy"  # digits are not the paper's data
+
+
+def test_a_figure_is_made(one_figure):
+    assert_made(*one_figure, [ONE])
+
+
+@pytest.mark.slow
+def test_all_figures_are_made_and_share_runs(everything):
+    assert_made(*everything, sweep_names())
+    _, done = everything
     saved = next(line for line in done.stdout.splitlines() if "sharing saves" in line)
     _, asked, spared = (int(word) for word in saved.split() if word.isdigit())
     assert spared > asked / 4
 
 
+@pytest.mark.slow
 def test_attack_figures_have_audits(everything):
     outputs, _ = everything
     (path,) = (outputs / "figures").glob("*/fig3_mnist_ifgsm.json")
@@ -78,23 +101,24 @@ def test_attack_figures_have_audits(everything):
     assert {row["verdict"] for row in record["audit"]} <= {"consistent", "masked", "gradients masked"}
 
 
-def test_everything_cached_takes_seconds_and_gives_the_same_bytes(everything):
-    outputs, _ = everything
-    files = sorted((outputs / "figures").glob("*/fig3_mnist_ifgsm.*"))
+@pytest.mark.parametrize(
+    ("fixture", "name", "runs"),
+    [("one_figure", ONE, 8), pytest.param("everything", "fig3_mnist_ifgsm", 16, marks=pytest.mark.slow)],
+)
+def test_everything_cached_is_not_done_again_and_gives_the_same_bytes(request, fixture, name, runs):
+    outputs, _ = request.getfixturevalue(fixture)
+    files = sorted((outputs / "figures").glob(f"*/{name}.*"))
     before = [path.read_bytes() for path in files]
-    started = time.monotonic()
-    again = call(outputs, "reproduce", "fig3_mnist_ifgsm", *TINY)
-    took = time.monotonic() - started
+    again = call(outputs, "reproduce", name, *TINY)
     assert again.returncode == 0, again.stderr
-    assert "To train: 0 of 16 runs" in again.stdout
+    assert f"To train: 0 of {runs} runs" in again.stdout
     assert "evaluations in" not in again.stdout
     assert [path.read_bytes() for path in files] == before
-    assert took < 20  # 10 s on an idle machine; other tests run beside this one
 
 
-@pytest.mark.parametrize("name", ["fig10_mnist_gaussian", "fig1_toy", "fig12_cifar_distance"])
+@pytest.mark.parametrize("name", [ONE, "fig1_toy", "fig12_cifar_distance"])
 def test_drawing_alone_trains_nothing_and_says_what_is_missing(name, tmp_path):
-    empty = call(tmp_path, "lmsweep.figures", name)
+    empty = call(tmp_path, "figure", name)
     assert empty.returncode == 0, empty.stderr
     assert "not trained" in empty.stdout
     assert not (tmp_path / "runs").exists()
@@ -102,72 +126,64 @@ def test_drawing_alone_trains_nothing_and_says_what_is_missing(name, tmp_path):
 
 
 def test_a_rehearsal_trains_nothing(tmp_path):
-    done = call(
-        tmp_path,
-        "reproduce",
-        "fig10_mnist_gaussian",
-        "--scale",
-        "smoke",
-        *TINY,
-        "dry_run=true",
-    )
+    done = call(tmp_path, "reproduce", ONE, "--scale", "smoke", *TINY, "dry_run=true")
     assert done.returncode == 0, done.stderr
     assert "To train: 8 of 8 runs" in done.stdout
     assert not list(tmp_path.iterdir())
 
 
-def test_weights_that_were_deleted_are_trained_again(everything):
-    outputs, _ = everything
-    (path,) = (outputs / "figures").glob("*/fig10_mnist_gaussian.json")
+def test_weights_that_were_deleted_are_trained_again(one_figure):
+    outputs, _ = one_figure
+    (path,) = (outputs / "figures").glob(f"*/{ONE}.json")
     record = json.loads(path.read_text())
     run = outputs / "runs" / record["runs"][0]
     before = json.loads((run / "results.json").read_text())["metrics"]
     (run / "checkpoint.ckpt").unlink()
     for name in record["evaluations"]:
         shutil.rmtree(outputs / "evaluations" / name)
-    again = call(outputs, "reproduce", "fig10_mnist_gaussian", *TINY)
+    again = call(outputs, "reproduce", ONE, *TINY)
     assert again.returncode == 0, again.stderr
     assert "The weights of 1 runs were deleted" in again.stdout
     assert json.loads((run / "results.json").read_text())["metrics"] == before
 
 
-def test_the_report_and_the_verification_of_what_was_made(everything, tmp_path):
+@pytest.mark.slow
+def test_the_report_has_every_figure(everything):
     outputs, _ = everything
     page = call(outputs, "report")
     assert page.returncode == 0, page.stderr
     html = (outputs / "report" / "index.html").read_text()
     assert all(name in html for name in sweep_names())
-    csv = "fig2_mnist_noise.csv"
+
+
+def test_what_was_made_can_be_verified(one_figure, tmp_path):
+    outputs, _ = one_figure
+    csv = f"{ONE}.csv"
     (drawn,) = (outputs / "figures").iterdir()
     expected = tmp_path / drawn.name / csv
     expected.parent.mkdir()
     expected.write_bytes((drawn / csv).read_bytes())
-    verify = (
-        "verify",
-        "fig2_mnist_noise",
-        "--expected",
-        str(tmp_path),
-        "--scale",
-        drawn.name,
-    )
+    verify = ("verify", ONE, "--expected", str(tmp_path), "--scale", drawn.name)
     same = call(outputs, *verify)
     assert same.returncode == 0, same.stderr
-    assert "8 cells within 0.02" in same.stdout
-    expected.write_text(expected.read_text().replace("xent,0,0.", "xent,0,0.9", 1))
+    table = read_csv(expected)
+    assert f"{len(table)} cells within 0.02" in same.stdout
+    write_csv(table.assign(mean=table["mean"] + 0.9 * (table["method"] == "xent")), expected)
     other = call(outputs, *verify)
     assert other.returncode == 1
     assert "method xent, x 0" in other.stderr
 
 
 def test_a_figure_that_is_not_drawn_is_verified_by_training_one_cell_again(tmp_path):
-    committed = Path(__file__).parents[2] / "results" / "smoke" / "fig10_mnist_gaussian.csv"
-    verify = ("verify", "fig10_mnist_gaussian", "--expected", str(tmp_path))
+    committed = Path(__file__).parents[2] / "results" / "smoke" / f"{ONE}.csv"
+    verify = ("verify", ONE, "--expected", str(tmp_path))
     expected = tmp_path / "smoke" / committed.name
     assert f"{expected} is missing" in call(tmp_path, *verify).stderr
     expected.parent.mkdir()
     table = read_csv(committed)
     one = (table["method"] == "xent") & (table["x"] == 0.1)
-    write_csv(table.assign(mean=table["mean"] + 0.1 * one), expected)
+    # Another kind of CPU gives other numbers, which differ as seeds do, and not by so much.
+    write_csv(table.assign(mean=table["mean"] - 0.5 * one), expected)
     done = call(tmp_path, *verify)
     assert done.returncode == 1
     assert "3 runs of xent are trained again" in done.stdout

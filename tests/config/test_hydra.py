@@ -12,7 +12,7 @@ JOBS = (
     [],
     ["seed=3"],
     ["method=xent", "seed=3", "margin.gamma=4"],
-    ["margin.gamma=4", "method=margin_linf_all_pgd", "adversarial.steps=3"],
+    ["margin.gamma=4", "method=margin", "margin.norm=inf", "adversarial=pgd", "adversarial.steps=3"],
     ["data=cifar10", "data.label_noise=0.2", "model=wide_resnet", "+model.extra=[1,2]"],
     ["optimizer=rmsprop", "~optimizer.momentum", "margin.norm=inf"],
     ["method=xent", "seed=4", "model.channels=[3,4]"],

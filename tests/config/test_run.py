@@ -13,7 +13,7 @@ from lmsweep.config.run import RunConfig, parse
 from lmsweep.errors import ConfigError
 
 CONF = Path(config_folder())
-RUN_GROUPS = ("data", "model", "method", "optimizer", "trainer", "tracking")
+RUN_GROUPS = ("data", "model", "method", "adversarial", "optimizer", "trainer", "tracking")
 OPTIONS = [f"{group}={file.stem}" for group in RUN_GROUPS for file in sorted((CONF / group).glob("*.yaml"))]
 
 
@@ -43,7 +43,7 @@ SAME = {
     "output folder": ("outputs=elsewhere",),
     "how often metrics are written": ("trainer.log_every=7",),
     "an equal number": ("margin.gamma=1",),
-    "the preset spelled out": ("method=margin_l1_input", "margin.norm=2", "margin.layers=all"),
+    "the defaults spelled out": ("method=margin", "margin.norm=2", "margin.layers=all", "adversarial=none"),
     "noisy validation without noise": ("data.noisy_validation=false",),
     "an equal number that is an argument of the model": ("model.dropout=0", "optimizer.momentum=0.90"),
     "how candidates are chosen when all are": ("margin.candidates=distance",),
@@ -103,8 +103,16 @@ def test_a_run_stored_before_there_was_telemetry_is_still_read():
     [
         (["method=xent"], "xent"),
         (["method=hinge"], "hinge"),
-        (["method=margin_linf_input"], "margin_linf_input"),
+        (["method=margin", "margin.norm=inf", "margin.layers=input"], "margin_linf_input"),
         (["margin.norm=inf"], "margin_linf_all"),
+        (
+            [
+                "method=margin",
+                *("margin.norm=inf", "margin.layers=input", "margin.exact=true"),
+                "adversarial=pgd",
+            ],
+            "margin_linf_input_exact+pgd",
+        ),
         (["method=margin_released"], "margin_l2_all_softmax"),
         (["method.criterion=hinge", "margin.exact=true"], "margin_l2_all_hinge_exact"),
         (["margin.norm=1.5", "margin.layers=[conv1,output]"], "margin_l1.5_conv1+output"),

@@ -162,7 +162,9 @@ def test_methods_models_and_optimisers_see_the_same_subset_and_the_same_flips():
     drawn = ("data.fraction=0.3", "data.label_noise=0.4")
     others = (
         "method=xent",
-        "method=margin_linf_input",
+        "method=margin",
+        "margin.norm=inf",
+        "margin.layers=input",
         "model=linear",
         "optimizer=rmsprop",
         "trainer.batch_size=7",

@@ -53,7 +53,7 @@ def runs(tmp_path_factory) -> tuple[Path, dict[str, str]]:
         "xent0": ("method=xent", "seed=0"),
         "xent1": ("method=xent", "seed=1"),
         "xent2": ("method=xent", "seed=2"),
-        "margin0": ("method=margin_linf_all", "margin.gamma=0.1", "seed=0"),
+        "margin0": ("method=margin", "margin.norm=inf", "margin.gamma=0.1", "seed=0"),
         "elsewhere": ("method=xent", "seed=2", "data.fraction=0.5"),
         "other_data": ("data.source._target_=tests.evaluation.tiny.load", f"data.root={outputs / 'data'}"),
     }

@@ -1,9 +1,7 @@
 """Evaluations of stored runs, from the command line and from Python: cached, shared, and clear when wrong."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,17 +10,12 @@ import yaml
 from lmsweep.commands.stored_runs import hydra_arguments
 from lmsweep.config.hydra import config_folder
 from lmsweep.errors import ConfigError
+from tests import warm
 from tests.evaluation.conftest import FEW, evaluate, named, request
 
 
 def command(word: str, *arguments: str, outputs: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "lmsweep", word, *arguments],
-        env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return warm.call("lmsweep", word, *arguments, LMSWEEP_OUTPUTS=str(outputs))
 
 
 def test_a_white_box_evaluation_leaves_its_files_and_is_cached(runs):

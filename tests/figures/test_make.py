@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from lmsweep.config.grid import GridConfig
 from lmsweep.config.run import parse
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.evaluation.audit import judged
@@ -15,7 +17,6 @@ from lmsweep.store.store import Store
 from tests.figures import golden
 
 HERE = Path(golden.__file__).parent
-GRID = {"same_data": True, "evaluation": [], "audit": []}
 
 
 @pytest.fixture
@@ -26,7 +27,9 @@ def sweep(tmp_path) -> Sweep:
         for path in sorted((tmp_path / "outputs").glob("runs/*/config.yaml"))
     ]
     figure = yaml.safe_load((HERE / "figure.yaml").read_text())
-    return Sweep("golden", "smoke", {config.id: config for config in configs}, figure, dict(GRID))
+    return Sweep(
+        "golden", "smoke", {config.id: config for config in configs}, figure, GridConfig(same_data=True)
+    )
 
 
 def test_the_golden_store_gives_the_golden_numbers(sweep):
@@ -34,7 +37,7 @@ def test_the_golden_store_gives_the_golden_numbers(sweep):
     written = made.picture.parent
     assert (written / "golden.csv").read_text() == (HERE / "expected.csv").read_text()
     record = json.loads((written / "golden.json").read_text())
-    assert record == made.record
+    assert record == made.record.model_dump()
     found = {claim["id"]: [claim[key] for key in ("verdict", "ours", "n")] for claim in record["claims"]}
     assert found == json.loads((HERE / "expected.json").read_text())
     assert record["missing"] == [
@@ -58,17 +61,17 @@ def test_the_same_store_gives_the_same_bytes(sweep):
 
 
 def test_values_are_not_compared_where_the_data_is_not_the_papers(sweep):
-    sweep.grid["same_data"] = False
-    verdicts = {claim["id"]: claim["verdict"] for claim in make_figure(sweep, judged).record["claims"]}
+    other = replace(sweep, grid=GridConfig(same_data=False))
+    verdicts = {claim.id: claim.verdict for claim in make_figure(other, judged).record.claims}
     assert (verdicts["value"], verdicts["margin_wins"]) == ("not run", "holds")
 
 
 def test_a_figure_of_an_empty_store_says_what_is_missing(sweep):
     shutil.rmtree(Store(sweep.outputs).root)
     record = make_figure(sweep, judged).record
-    assert {cell["reason"] for cell in record["missing"]} == {"not trained"}
-    assert len(record["missing"]) == 5
-    assert {claim["verdict"] for claim in record["claims"]} == {"not run"}
+    assert {cell.reason for cell in record.missing} == {"not trained"}
+    assert len(record.missing) == 5
+    assert {claim.verdict for claim in record.claims} == {"not run"}
 
 
 def test_a_part_of_the_data_is_named_when_every_run_has_the_same():

@@ -4,7 +4,7 @@ import pytest
 
 from lmsweep.commands.publish import publish
 from lmsweep.errors import UserError
-from tests.figures.drawn import claim, draw, nasty_record, record
+from tests.figures.report.drawn import claim, draw, nasty_record, record
 
 
 def cells(page, first):

@@ -1,13 +1,16 @@
 """The record has everything behind a figure, and no time."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from lmsweep.figures.record import build_record, write_record
+from lmsweep.errors import UserError
+from lmsweep.figures.record import Record, build_record, read_record, read_records, write_record
 from tests.figures.examples import cell, figure
 from tests.figures.test_table import golden_table
 
+RESULTS = Path(__file__).parents[2] / "results"
 KEYS = [
     *["figure", "scale", "title", "paper", "question", "command", "provenance", "selection", "runs"],
     *["evaluations", "seeds", "trained", "missing", "selected", "claims", "audit", "cost", "references"],
@@ -29,16 +32,16 @@ def record(**changes):
 
 
 def test_the_keys_are_those_of_the_interface():
-    assert list(record()) == KEYS
+    assert list(record().model_dump()) == KEYS
 
 
 def test_runs_seeds_and_evaluations_are_sorted_and_unique():
     built = record(evaluations=["f", "e", "f"])
-    assert (built["runs"], built["seeds"], built["evaluations"]) == (["a", "b"], [3, 7], ["e", "f"])
+    assert (built.runs, built.seeds, built.evaluations) == (["a", "b"], [3, 7], ["e", "f"])
 
 
 def test_selected_hyperparameters_are_those_of_the_table():
-    assert record()["selected"][2] == {
+    assert record().selected[2].model_dump() == {
         **{"panel": "noise", "method": "margin_l2_all", "x": 0.0, "val_accuracy": pytest.approx(0.7)},
         "hyperparameters": {"gamma": 1, "dropout": 0.2},
         "runs": ["123456e78901", "000000000012"],
@@ -46,13 +49,48 @@ def test_selected_hyperparameters_are_those_of_the_table():
 
 
 def test_it_is_json_and_the_same_bytes_again(tmp_path):
+    gone = [{"panel": "noise", "method": "xent", "x": 0.5, "reason": "not trained"}]
     for name in ("a.json", "b.json"):
-        write_record(record(missing=[{"panel": "noise", "x": 0.5}]), tmp_path / "made" / name)
+        write_record(record(missing=gone), tmp_path / "made" / name)
     texts = [(tmp_path / "made" / name).read_text() for name in ("a.json", "b.json")]
     assert texts[0] == texts[1]
     assert json.loads(texts[0])["references"][0]["points"] == [[0.2, 0.9], [0.4, 0.85]]
+    assert json.loads(texts[0])["missing"] == gone
 
 
-def test_what_json_cannot_say_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="Out of range float"):
-        write_record(record(cost=[{"ratio": float("nan")}]), tmp_path / "a.json")
+def test_what_is_written_is_read_back(tmp_path):
+    cost = [{"method": "xent", "seconds_per_step": 0.1, "ratio": None, "n": 2}]
+    audit = [{"method": "xent", "run": "a", "verdict": "sound", "reasons": []}]
+    path = tmp_path / "smoke" / "fig2_test.json"
+    written = record(cost=cost, audit=audit)
+    write_record(written, path)
+    assert read_record(path) == written
+    assert read_records(tmp_path) == {path: written}
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*.json")), ids=lambda path: path.stem)
+def test_committed_records_are_those_of_this_schema(path, tmp_path):
+    write_record(read_record(path), tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+def test_a_key_of_a_later_version_is_left_out(tmp_path):
+    path = tmp_path / "smoke" / "fig2_test.json"
+    write_record(record(), path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "weather": "fine"}))
+    assert read_record(path) == record()
+
+
+def test_every_key_is_needed(tmp_path):
+    path = tmp_path / "smoke" / "fig2_test.json"
+    for key in Record.model_fields:
+        write_record(record(), path)
+        rest = {name: value for name, value in json.loads(path.read_text()).items() if name != key}
+        path.write_text(json.dumps(rest))
+        with pytest.raises(UserError, match=f"is damaged \\({key}: Field required\\)"):
+            read_record(path)
+
+
+def test_what_json_cannot_say_is_refused():
+    with pytest.raises(ValueError, match="finite number"):
+        record(cost=[{"method": "xent", "seconds_per_step": 0.1, "ratio": float("nan"), "n": 2}])

@@ -2,9 +2,8 @@
 
 import pytest
 
-from lmsweep.figures.comparison import Comparison
-from lmsweep.figures.spec import Panel
-from lmsweep.figures.words import amount, place, summary, with_interval
+from lmsweep.figures.statistics import Comparison
+from lmsweep.figures.words import amount, place, weakest, with_interval
 
 
 @pytest.mark.parametrize(
@@ -34,11 +33,7 @@ def test_signs_and_intervals():
 
 
 def test_what_decides_a_failure_is_told_before_what_is_wider():
-    axis = {"key": "a.b", "label": "x"}
-    panel = Panel.model_validate(
-        {"name": "p", "title": "P", "x": axis, "y": {"metric": "m", "label": "m"}, "methods": ["xent"]}
-    )
     wide, failing = Comparison("a", 0.0, 0.1, -0.9, 1.0, 3), Comparison("b", 1.0, -0.2, -0.3, -0.1, 3)
-    assert summary([wide, failing], 0.0, panel).startswith(
+    assert weakest([wide, failing], 0.0, "none", "none").startswith(
         "weakest -0.2 [-0.3, -0.1] at 1 (b); holds at 0 of 2"
     )

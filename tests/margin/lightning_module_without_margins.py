@@ -59,19 +59,26 @@ def parameters(module: nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in module.parameters()])
 
 
-def by_hand(**options) -> torch.Tensor:
-    """The same training as a plain loop with the pure function."""
+SCALE = 256.0  # of the loss in float16
+
+
+def by_hand(dtype: torch.dtype = torch.float32, **options) -> torch.Tensor:
+    """The same training as a plain loop with the pure function; other dtypes by autocast."""
     net = ModuleWithoutMargins()
     optimizer = net.configure_optimizers()
+    scaler = torch.amp.GradScaler("cpu", init_scale=SCALE, enabled=dtype == torch.float16)
     for x, y in loader():
         x = x.clone().requires_grad_()
-        conv = net.conv(x)
-        head = net.head(conv)
-        logits = net.last(head)
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            conv = net.conv(x)
+            head = net.head(conv)
+            logits = net.last(head)
+            extra = margin_loss(logits, y, [x, conv, head, logits], **OPTIONS, **options)
+            loss = F.cross_entropy(logits, y) + 0.5 * extra
         optimizer.zero_grad()
-        extra = margin_loss(logits, y, [x, conv, head, logits], **OPTIONS, **options)
-        (F.cross_entropy(logits, y) + 0.5 * extra).backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
     return parameters(net)
 
 

@@ -17,6 +17,7 @@ from lmsweep.margin import MarginLoss, margin_distance, margin_loss
 from tests.margin.lightning_module_without_margins import (
     BATCH,
     OPTIONS,
+    SCALE,
     ModuleWithoutMargins,
     by_hand,
     data,
@@ -155,7 +156,7 @@ def test_two_processes_of_ddp(reference, tmp_path):
     subprocess.run(
         [sys.executable, "-m", "tests.margin.lightning_module_without_margins", str(out), "2"],
         check=True,
-        timeout=180,
+        timeout=600,
         capture_output=True,
         cwd=Path(__file__).parents[2],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -207,19 +208,25 @@ def test_nothing_is_left_behind_after_an_error():
     assert "training_step" not in vars(module)
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
-def test_mixed_precision_stays_near_full_precision(reference, precision):
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.bfloat16, 8), (torch.float16, 11)])
+def test_mixed_precision_equals_autocast_by_hand_and_stays_near_full_precision(reference, dtype, bits):
     module = ModuleWithoutMargins()
-    fit = trainer(precision=precision) if precision == "bf16-mixed" else trainer(plugins=[Float16OnCpu()])
+    fit = trainer(precision="bf16-mixed") if bits == 8 else trainer(plugins=[Float16OnCpu()])
     fit.fit(module, loader())
-    assert (parameters(module) - reference).abs().max() < 0.05
+    assert_same(module, by_hand(dtype))
+    # CPUs without instructions for bfloat16 also add up in it. A gradient has six such sums, one per layer
+    # for each of the two losses, of up to 256 terms (16 samples at 16 places); rounding errors of 2^-bits per
+    # term grow with the square root of their number, and stay the same share of all steps together.
+    tolerance = 6 * 256**0.5 * 2.0**-bits
+    moved = (reference - parameters(ModuleWithoutMargins())).norm()
+    assert (parameters(module) - reference).norm() < tolerance * moved
 
 
 class Float16OnCpu(pl.plugins.MixedPrecision):
     """Lightning allows float16 with loss scaling on GPUs only; torch runs both on a CPU as well."""
 
     def __init__(self):
-        super().__init__("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=256.0))
+        super().__init__("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=SCALE))
 
 
 def test_layers_compiled_one_by_one(reference):

@@ -16,6 +16,7 @@ from lmsweep.store.job import Job
 from lmsweep.store.lease import STALE_AFTER_SECONDS, ClaimLostError, RunBusyError, beating
 from lmsweep.store.perform import RunFailedError, run_job
 from lmsweep.store.store import Store
+from tests.sweep.sweeping import wait_until
 
 
 def claim_and_wait(root, results, barrier):
@@ -23,9 +24,9 @@ def claim_and_wait(root, results, barrier):
     try:
         folder = Store(root).claim("abc", {"seed": 1})
         results.put("claimed" if folder else "done")
-        time.sleep(1)
     except RunBusyError:
         results.put("busy")
+    barrier.wait()  # the claim of a process that ended could be taken over
 
 
 def test_of_many_processes_one_gets_the_run(tmp_path):
@@ -34,7 +35,7 @@ def test_of_many_processes_one_gets_the_run(tmp_path):
     workers = [context.Process(target=claim_and_wait, args=(tmp_path, results, barrier)) for _ in range(8)]
     for worker in workers:
         worker.start()
-    answers = sorted(results.get(timeout=30) for _ in workers)
+    answers = sorted(results.get(timeout=600) for _ in workers)
     for worker in workers:
         worker.join()
     assert answers == ["busy"] * 7 + ["claimed"]
@@ -208,8 +209,7 @@ def test_a_folder_that_vanishes_does_not_silence_the_others(tmp_path):
     gone.status.unlink()
     os.utime(alive.status, (0, 0))
     with beating([gone, alive], every_seconds=0.05):
-        time.sleep(0.5)
-    assert alive.status.stat().st_mtime > 0
+        wait_until(lambda: alive.status.stat().st_mtime > 0)
 
 
 def test_a_damaged_status_is_named(tmp_path):
@@ -229,10 +229,10 @@ def test_a_new_claim_clears_what_a_killed_process_left(tmp_path):
 
 def test_the_heartbeat_goes_on_while_the_work_is_busy(tmp_path):
     folder = Store(tmp_path).claim("abc", {})
-    os.utime(folder.status, (0, 0))
     with beating([folder], every_seconds=0.05):
-        time.sleep(0.5)
-        assert time.time() - folder.status.stat().st_mtime < 5
+        for _ in range(3):
+            os.utime(folder.status, (0, 0))
+            wait_until(lambda: folder.status.stat().st_mtime > 0)
     os.utime(folder.status, (0, 0))
     time.sleep(0.2)
     assert folder.status.stat().st_mtime == 0

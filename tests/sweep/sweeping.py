@@ -29,7 +29,7 @@ def start(outputs: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=1200)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -64,7 +64,7 @@ def running(outputs: Path) -> list[int]:
     return [s["pid"] for s in statuses(outputs).values() if s["state"] == "running"]
 
 
-def wait_until(condition, seconds: float = 120.0) -> None:
+def wait_until(condition, seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "timed out"

@@ -1,11 +1,14 @@
 """Which processes work at once, and on what."""
 
 import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 
 from lmsweep.errors import ConfigError
-from lmsweep.sweep.devices import cores_for, slots, visible_gpus
+from lmsweep.sweep.devices import cores_for, slots, usable_cores, visible_gpus
 
 
 def places(**keys):
@@ -45,9 +48,27 @@ def test_bad_numbers_are_refused(key, value):
         places(**{key: value})
 
 
-def test_processes_with_more_threads_are_fewer():
-    mine = len(os.sched_getaffinity(0))
-    assert [cores_for(1), cores_for(mine), cores_for(mine + 1)] == [mine, 1, 1]
+def test_processes_with_more_threads_are_fewer(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3, 7, 9}, raising=False)
+    assert [cores_for(threads) for threads in (1, 2, 3, 4, 5)] == [4, 2, 1, 1, 1]
+
+
+def test_only_the_cores_of_this_process_count_where_the_system_tells_them(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {2, 3}, raising=False)
+    assert usable_cores() == 2
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    assert (usable_cores(), cores_for(4)) == (6, 1)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert usable_cores() == 1
+
+
+@pytest.mark.skipif(not shutil.which("taskset"), reason="needs taskset, to bind a process to a core")
+def test_a_process_that_is_bound_to_a_core_has_one():
+    core = min(os.sched_getaffinity(0))
+    code = "from lmsweep.sweep.devices import usable_cores; print(usable_cores())"
+    command = ["taskset", "--cpu-list", str(core), sys.executable, "-c", code]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "1"
 
 
 def test_gpus_have_the_names_that_the_environment_gives_them(monkeypatch):

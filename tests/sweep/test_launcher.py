@@ -29,6 +29,7 @@ class TestBatches(BatchedSweeperTestSuite):
     """Several launches of one launcher."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task_launcher_cfg", "extra_flags"), [({}, ["-m", "hydra/launcher=lmsweep"])])
 class TestApplications(IntegrationTestSuite):
     """Whole scripts, in processes of their own."""

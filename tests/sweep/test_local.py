@@ -32,20 +32,23 @@ TWELVE = (
     *TINY[1:],
     "trainer.max_steps=150",
     "model.dropout=0.2",
-    "method=xent,margin_l2_all",
+    "method=xent,margin",
     "seed=range(6)",
 )
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    outputs = tmp_path_factory.mktemp("undisturbed")
-    done = sweep(outputs, *TWELVE)
-    assert done.returncode == 0, done.stderr
-    assert states(outputs) == ["done"] * 12
-    return metrics(outputs)
+def undisturbed(made_once):
+    def make(outputs):
+        done = sweep(outputs, *TWELVE)
+        assert done.returncode == 0, done.stderr
+        assert states(outputs) == ["done"] * 12
+        return metrics(outputs)
+
+    return made_once("undisturbed", make)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_results_bit_for_bit(undisturbed, tmp_path):
     moments = random.Random(0)
     finished: dict[str, int] = {}
@@ -78,6 +81,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_results_bit_for_bit(undi
     assert metrics(tmp_path) == undisturbed
 
 
+@pytest.mark.slow
 def test_two_sweeps_at_once_share_the_work(undisturbed, tmp_path):
     both = [start(tmp_path, *TWELVE) for _ in range(2)]
     for done in [finish(process) for process in both]:
@@ -87,8 +91,11 @@ def test_two_sweeps_at_once_share_the_work(undisturbed, tmp_path):
     assert metrics(tmp_path) == undisturbed
 
 
-@pytest.mark.parametrize(("how", "exit_status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_stopped_it_gives_everything_back_and_goes_on_later(undisturbed, tmp_path, how, exit_status):
+@pytest.mark.parametrize(
+    ("how", "exit_status"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
+def test_stopped_it_gives_everything_back_and_goes_on_later(request, tmp_path, how, exit_status):
     parent = start(tmp_path, *TWELVE)
     wait_until(lambda: running(tmp_path))
     workers = running(tmp_path)
@@ -103,7 +110,7 @@ def test_stopped_it_gives_everything_back_and_goes_on_later(undisturbed, tmp_pat
     if how == signal.SIGTERM:
         done = sweep(tmp_path, *TWELVE)
         assert done.returncode == 0, done.stderr
-        assert metrics(tmp_path) == undisturbed
+        assert metrics(tmp_path) == request.getfixturevalue("undisturbed")
 
 
 def test_failing_runs_stop_no_other_and_are_listed_with_their_reasons(tmp_path):
@@ -173,6 +180,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_the_sweep_clearly_and_it_goes_on_when_there_is_room(undisturbed, small_disk):
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * (shutil.disk_usage(small_disk).free - 400_000))
@@ -212,7 +220,7 @@ def test_editing_conf_does_not_change_queued_runs(tmp_path):
 
 
 def test_repeats_are_dropped_and_finished_runs_are_not_started_again(tmp_path):
-    grid = (*TINY, "method=xent,margin_l2_all", "margin.gamma=1,2", "seed=0,1")
+    grid = (*TINY, "method=xent,margin", "margin.gamma=1,2", "seed=0,1")
     first = sweep(tmp_path, *grid)
     assert first.returncode == 0, first.stderr
     assert first.stdout.startswith("6 runs (8 jobs, 2 of them repeats): 6 done, in ")
@@ -223,6 +231,7 @@ def test_repeats_are_dropped_and_finished_runs_are_not_started_again(tmp_path):
     assert sum(status["attempt"] for status in statuses(tmp_path).values()) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_stock_launchers_run_the_same_and_are_idempotent(tmp_path, launcher):
     grid = (*TINY, "seed=0,1", f"hydra/launcher={launcher}")
@@ -260,8 +269,9 @@ def test_a_bad_value_anywhere_in_the_grid_is_named_before_any_work(tmp_path):
         assert not (tmp_path / "store" / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_rehearsal_says_what_would_be_done_and_does_nothing(tmp_path):
-    grid = (*TINY, "method=xent,margin_l2_all", "seed=0,1,2")
+    grid = (*TINY, "method=xent,margin", "seed=0,1,2")
     nothing = sweep(tmp_path / "empty", *grid, "dry_run=true")
     assert nothing.returncode == 0, nothing.stderr
     assert not (tmp_path / "empty").exists()

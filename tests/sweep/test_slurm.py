@@ -10,9 +10,11 @@ from tests.sweep.slurm_cluster import NODES, CannotStartError, SlurmCluster
 from tests.sweep.sweeping import TINY, environment, finish, metrics, start, statuses, sweep, wait_until
 from tests.sweep.telling import WAITS_AT
 
+pytestmark = pytest.mark.slow
+
 ON_SLURM = ("hydra/launcher=slurm", "hydra.launcher.poll_seconds=0.3")
 # Three methods' worth of runs; cross-entropy knows no gamma, so two of the eight jobs are repeats.
-SIX = (*TINY, "model.dropout=0.2", "method=xent,margin_l2_all", "margin.gamma=1,2", "seed=0,1")
+SIX = (*TINY, "model.dropout=0.2", "method=xent,margin", "margin.gamma=1,2", "seed=0,1")
 # Runs that wait after 250 of their 400 steps, with a checkpoint of step 200, while there is a file `gate`.
 STEPS = 400
 GATED = (
@@ -135,7 +137,7 @@ def test_a_killed_parent_a_failed_node_and_a_cancelled_task_lose_nothing_else(cl
 
 
 def test_a_run_over_two_tasks_is_that_of_one_process(cluster, tmp_path):
-    run = (*TINY, "method=margin_l2_all", "seed=0", "trainer.accelerator=cpu")
+    run = (*TINY, "method=margin", "seed=0", "trainer.accelerator=cpu")
     alone = sweep(tmp_path / "one", *run)
     assert alone.returncode == 0, alone.stderr
     over_two = ("trainer=ddp", "trainer.devices=1", "trainer.num_nodes=2", "hydra.launcher.nodes=2")

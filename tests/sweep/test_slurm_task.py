@@ -49,7 +49,7 @@ def test_workers_and_their_server_survive_the_warning():
     try:
         for key in ("first", "second"):
             pool.start(key, signalled)
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 600
             while not (ended := pool.wait(1.0)) and time.monotonic() < deadline:
                 pass
             assert [(end.value, end.died, end.error) for end in ended] == [("unharmed", None, None)]

@@ -1,8 +1,6 @@
 """One tracked sweep, shared by the tests that look at what it left."""
 
-import fcntl
 import os
-import pickle
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,29 +28,21 @@ class Tracked:
 
 
 @pytest.fixture(scope="session")
-def tracked_sweep(tmp_path_factory) -> Tracked:
-    """Made once, by whichever worker process of the tests comes first."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    kept = shared / "tracked.pickle"
-    with (shared / "tracked.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
-            kept.write_bytes(pickle.dumps(_sweep(shared / "tracked")))
-    return pickle.loads(kept.read_bytes())  # noqa: S301 - written above
+def tracked_sweep(made_once) -> Tracked:
+    return made_once("tracked", _sweep)
 
 
 def _sweep(outputs: Path) -> Tracked:
     with wandb_server() as server:
         environment = {**os.environ, **server.environment(), "LMSWEEP_OUTPUTS": str(outputs)}
         words = command(
-            *("sweep=fig2_mnist_noise", "scale=smoke", "method=margin_l2_all", "seed=0"),
+            *("sweep=fig2_mnist_noise", "scale=smoke", "method=margin", "margin.norm=2", "seed=0"),
             *("data.label_noise=0", "tracking=wandb", "tracking.checkpoint=true", "telemetry.every=10"),
             "model._target_=lmsweep.models.ConvNet,tests.sweep.raising.Raising",
             "trainer.log_every=10",
             *TINY,
         )
-        called = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+        called = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=1200)
     tracked = Tracked(outputs, called, server.requests)
     for name, status in statuses(outputs).items():
         if status["state"] == "done":

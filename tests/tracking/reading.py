@@ -31,7 +31,7 @@ def files_of(outputs: Path, name: str) -> list[Path]:
 
 def read_back(file: Path) -> ReadBack:
     words = [get_core_path(), "leet", "inspect", "--no-observability", "--json", "--run-file", file]
-    done = subprocess.run([*words, file.parent.parent], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*words, file.parent.parent], capture_output=True, text=True, timeout=600)
     found = ReadBack()
     for record in map(json.loads, done.stdout.splitlines()):
         kind = record["type"]

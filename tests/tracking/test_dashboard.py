@@ -16,8 +16,11 @@ import wandb_workspaces.workspaces.internal as workspace_models
 
 from lmsweep.commands.dashboard import build, main, save, specification
 from lmsweep.config.sweeps import read_sweep, sweep_names
+from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.make import spec_of
-from lmsweep.figures.style import method_style
+from lmsweep.figures.record import Record
+from tests.figures.report.drawn import claim as judged_claim
+from tests.figures.report.drawn import record as drawn_record
 from tests.tracking.wandb_server import wandb_server
 
 EXPECTED = Path(__file__).parent / "dashboards"
@@ -47,7 +50,7 @@ def _no_network(request, monkeypatch):
 @pytest.mark.parametrize("name", sweep_names())
 def test_every_figure_has_a_workspace_and_a_report_that_wandb_can_read(name):
     # The figure is the same with one method's runs, and Hydra composes them ten times faster.
-    sweep = sweep_of(name, "method=margin_l2_all")
+    sweep = sweep_of(name, "method=margin", "margin.norm=2")
     built = build(sweep, "team", "lmsweep", None)
     spec, written = spec_of(sweep), json.loads(json.dumps(specification(*built)))
     workspace = ws.Workspace._from_model(workspace_models.View.model_validate(written["workspace"]))
@@ -84,8 +87,9 @@ def test_a_dry_run_prints_the_specification(capsys, tmp_path):
 def test_verdicts_of_a_drawn_figure_are_told_beside_its_curves():
     name = "fig12_cifar_distance"
     ids = [claim.id for claim in spec_of(sweep_of(name)).claims]
-    claims = [{"id": claim, "verdict": "holds", "ours": "+1.5% at 80%"} for claim in ids]
-    written = specification(*dashboard(name, {"claims": claims, "seeds": [0, 1, 2]}))
+    claims = [judged_claim(claim, "holds", ours="+1.5% at 80%") for claim in ids]
+    drawn = Record.model_validate(drawn_record(name, claims=claims, seeds=[0, 1, 2]))
+    written = specification(*dashboard(name, drawn))
     text = json.dumps(written["report"])
     assert f"Of {len(claims)} statements of the paper, with 3 seeds: {len(claims)} holds." in text
     assert "Here it holds: +1.5% at 80%." in text

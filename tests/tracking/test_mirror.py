@@ -7,9 +7,9 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lmsweep.commands.jobs import run_training
+from lmsweep.commands.mirror import unmirrored
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.tracking.card import LONGEST_GROUP, group_of, run_card
-from lmsweep.tracking.mirror import unmirrored
 from tests.config.test_run import config
 from tests.tracking.reading import files_of, read_back, rows
 
@@ -63,7 +63,7 @@ def test_asking_for_a_tracker_mirrors_what_the_store_has(stored):
 def test_under_an_agent_of_a_wandb_sweep_its_id_counts_and_the_store_is_ours(stored, monkeypatch, tmp_path):
     outputs, folder, _, again = stored
     parameters = tmp_path / "config.yaml"
-    parameters.write_text(yaml.safe_dump({"wandb_version": 1, "choice": {"value": "method=margin_l2_all"}}))
+    parameters.write_text(yaml.safe_dump({"wandb_version": 1, "choice": {"value": "method=margin"}}))
     for key, value in (("SWEEP_ID", "s1"), ("RUN_ID", "agents"), ("SWEEP_PARAM_PATH", str(parameters))):
         monkeypatch.setenv(f"WANDB_{key}", value)
     again("tracking=wandb")

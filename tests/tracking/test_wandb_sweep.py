@@ -48,9 +48,7 @@ def test_axes_that_make_no_product_are_written_out():
 def test_an_agents_words_are_those_of_our_command(monkeypatch):
     called = []
     monkeypatch.setattr(agent, "run", lambda: called.extend(agent.sys.argv[1:]))
-    monkeypatch.setattr(
-        agent.sys, "argv", ["agent", "choice=method=margin_l2_all margin.gamma=0.5", "seed=1"]
-    )
+    monkeypatch.setattr(agent.sys, "argv", ["agent", "choice=method=margin margin.gamma=0.5", "seed=1"])
     agent.main()
-    assert called == ["method=margin_l2_all", "margin.gamma=0.5", "seed=1"]
+    assert called == ["method=margin", "margin.gamma=0.5", "seed=1"]
     assert run.__module__ == "lmsweep.commands.run"

@@ -24,6 +24,7 @@ class WandbServer:
     def __init__(self) -> None:
         self.behaviour = "accept"
         self.requests: list[str] = []
+        self.answers = 0
         self.uploads: Counter[str] = Counter()  # of complete runs, by id
         self.runs: dict[str, dict[str, Any]] = {}
         self.views: dict[str, dict[str, Any]] = {}
@@ -41,7 +42,8 @@ class WandbServer:
     def answer(self, method: str, path: str, body: bytes, key_is_right: bool) -> tuple[int, Any]:
         self.requests.append(f"{method} {path}")
         if self.behaviour == "hang":
-            self.stop.wait(120)
+            self.stop.wait(600)
+        self.answers += 1
         about_no_run = b"ServerFeatures" in body
         wanted = self.only is None or self.only in path or self.only.encode() in body or about_no_run
         if self.behaviour != "accept":

@@ -80,11 +80,11 @@ def test_pgd_replaces_the_whole_batch(job, batch):
 
 
 def test_presets_are_those_of_the_papers():
-    madry = configured("method=xent_pgd")
+    madry = configured("method=xent", "adversarial=pgd")
     assert madry.method_name() == "xent+pgd"
     node = madry.adversarial
     assert (node.epsilon, node.alpha, node.steps, node.fraction) == (0.3, 0.01, 40, 1.0)
-    kurakin = configured("method=margin_linf_all_fgsm")
+    kurakin = configured("method=margin", "margin.norm=inf", "adversarial=fgsm")
     assert kurakin.method_name() == "margin_linf_all+fgsm"
     node = kurakin.adversarial
     assert (node.fraction, node.random_epsilon, node.label) == (0.5, True, "predicted")
@@ -95,11 +95,12 @@ def test_unused_keys_do_not_count_for_the_identity():
     plain = configured("method=xent").identity_dict()
     assert "adversarial" not in plain
     assert configured("method=xent", "adversarial.epsilon=0.1").identity_dict() == plain
-    fast = configured("method=xent_fgsm").identity_dict()
+    fast = configured("method=xent", "adversarial=fgsm").identity_dict()
     assert fast != plain
-    assert configured("method=xent_fgsm", "adversarial.steps=3").identity_dict() == fast
-    assert configured("method=xent", "adversarial=fgsm").identity_dict() == fast
-    assert configured("method=xent_fgsm", "adversarial.epsilon=0.1").identity_dict() != fast
+    assert configured("method=xent", "adversarial=fgsm", "adversarial.steps=3").identity_dict() == fast
+    spelled_out = ("kind=fgsm", "fraction=0.5", "random_epsilon=true", "label=predicted")
+    assert configured("method=xent", *(f"adversarial.{word}" for word in spelled_out)).identity_dict() == fast
+    assert configured("method=xent", "adversarial=fgsm", "adversarial.epsilon=0.1").identity_dict() != fast
 
 
 def test_the_margin_loss_sees_the_adversarial_batch_in_one_forward(job, batch):
@@ -138,9 +139,10 @@ def test_the_margin_loss_sees_the_adversarial_batch_in_one_forward(job, batch):
     assert "on_after_batch_transfer" not in vars(module)
 
 
-@pytest.mark.parametrize("method", ["margin_linf_all_fgsm", "xent_pgd"])
-def test_an_interrupted_run_ends_bitwise_like_an_undisturbed_one(tmp_path, method):
-    config = configured(f"method={method}", "adversarial.steps=3", "model.dropout=0.2", *SHORT)
+@pytest.mark.parametrize(("method", "kind"), [("margin", "fgsm"), ("xent", "pgd")])
+def test_an_interrupted_run_ends_bitwise_like_an_undisturbed_one(tmp_path, method, kind):
+    words = (f"method={method}", "margin.norm=inf", f"adversarial={kind}", "adversarial.steps=3")
+    config = configured(*words, "model.dropout=0.2", *SHORT)
 
     class Broken(Split):
         """Data that the user stops in the middle of the second half."""

@@ -73,16 +73,27 @@ WAYS = {
     "xent": ("method=xent",),
     "hinge, decay, clipping": ("method=hinge", "optimizer.lr_decay=0.5", "trainer.gradient_clip=1"),
     "augmented": ("method=xent", "data.augment.pad=1", "data.augment.flip=true"),
-    "margin": ("method=margin_l2_all",),
-    "margin of the best-scored": ("method=margin_linf_input", "margin.top_k=1", "margin.aggregation=sum"),
-    "margin of the nearest": ("method=margin_l1_all", "margin.top_k=2", "margin.candidates=distance"),
+    "margin": ("method=margin",),
+    "margin of the best-scored": (
+        "method=margin",
+        "margin.norm=inf",
+        "margin.layers=input",
+        "margin.top_k=1",
+        "margin.aggregation=sum",
+    ),
+    "margin of the nearest": (
+        "method=margin",
+        "margin.norm=1",
+        "margin.top_k=2",
+        "margin.candidates=distance",
+    ),
     "margin in softmax scores, a norm of its own": ("margin.score=softmax", "margin.norm=3"),
-    "exact margin": ("method=margin_l2_all", "margin.exact=true", "margin.top_k=1"),
+    "exact margin": ("method=margin", "margin.exact=true", "margin.top_k=1"),
     "margin per layer": ("margin.layers=[conv1,output]", "margin.gamma=[1,2]", "margin.layer_weights=[1,3]"),
     "margin without batch statistics": ("model=mnist_cnn_released", "margin.batch_norm=per_sample"),
-    "margin in bfloat16": ("method=margin_l2_all", "trainer.precision=bf16-mixed"),
-    "fgsm": ("method=margin_linf_all_fgsm", "margin.top_k=1"),
-    "pgd": ("method=xent_pgd", "adversarial.steps=2"),
+    "margin in bfloat16": ("method=margin", "trainer.precision=bf16-mixed"),
+    "fgsm": ("method=margin", "margin.norm=inf", "adversarial=fgsm", "margin.top_k=1"),
+    "pgd": ("method=xent", "adversarial=pgd", "adversarial.steps=2"),
 }
 
 
@@ -114,8 +125,13 @@ class Copies(TorchDispatchMode):
 COPYING = {
     "augmentation": ("method=xent",),
     "lists of numbers": ("margin.layers=[conv1,output]", "margin.gamma=[1,2]", "margin.layer_weights=[1,3]"),
-    "fgsm with epsilons of its own": ("method=margin_linf_all_fgsm", "margin.top_k=2"),
-    "pgd from random starts": ("method=xent_pgd", "adversarial.steps=2"),
+    "fgsm with epsilons of its own": (
+        "method=margin",
+        "margin.norm=inf",
+        "adversarial=fgsm",
+        "margin.top_k=2",
+    ),
+    "pgd from random starts": ("method=xent", "adversarial=pgd", "adversarial.steps=2"),
 }
 
 

@@ -3,19 +3,32 @@
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from itertools import groupby
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from lmsweep.figures.report import format as words
-from lmsweep.figures.report.records import Drawn, Verdict
+from lmsweep.errors import UserError
+from lmsweep.figures.record import Record, read_records
 from lmsweep.figures.report.sections import ROWS_SHOWN, Section, anchor, section
+from lmsweep.figures.statistics import Verdict
+from lmsweep.figures.words import NOTHING, count, text
+from lmsweep.files import write_atomically
 
+FILTERS = {
+    "text": text,
+    "count": count,
+    "anchor": anchor,
+    "percent": "{:.2%}".format,
+    "milliseconds": lambda seconds: f"{1000 * seconds:.3g} ms",
+    "times": lambda ratio: NOTHING if ratio is None else f"{ratio:.2f} ×",  # noqa: RUF001 - times
+    "url": lambda name: quote(name, safe=""),
+}
 # What a verdict means, and a sign beside the word for those who do not see the colour.
 VERDICTS: dict[Verdict, tuple[str, str]] = {
     "holds": ("✓", "our numbers agree, and the 95% intervals over seeds leave no doubt"),
@@ -25,9 +38,24 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 }
 
 
-def render(drawn: Sequence[Drawn]) -> str:
+def write_report(outputs: Path) -> Path:
+    """Write <outputs>/report/index.html from all figures drawn so far, and return its path."""
+    outputs = Path(outputs)
+    records = read_records(outputs / "figures")
+    if not records:
+        raise UserError(
+            f"There are no figures in {outputs / 'figures'} to report; draw one with `make reproduce-figure`."
+        )
+    path = outputs / "report" / "index.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # "replace": half of a surrogate pair is legal in JSON and cannot be written as UTF-8.
+    write_atomically(path, render(records).encode(errors="replace"))
+    return path
+
+
+def render(records: Mapping[Path, Record]) -> str:
     """The whole page; the same records give the same bytes."""
-    sections = [section(one) for one in drawn]
+    sections = [section(path, record) for path, record in records.items()]
     script, style = _resource("page.js"), _resource("page.css")
     return (
         _environment()
@@ -54,9 +82,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    filters = (words.text, words.percent, words.milliseconds, words.times, words.count, words.point)
-    environment.filters |= {function.__name__: function for function in filters}
-    environment.filters |= {"url": lambda name: quote(name, safe=""), "anchor": anchor}
+    environment.filters |= FILTERS
     return environment
 
 
@@ -87,7 +113,7 @@ def _counts(sections: list[Section]) -> dict[str, Any]:
         "scales": list(dict.fromkeys(one.record.scale for one in sections)),
         "claims": len({(one.record.figure, claim.id) for one in sections for claim in one.record.claims}),
         "total": verdicts.total(),
-        "verdicts": {verdict: verdicts[verdict] for verdict in get_args(Verdict)},
+        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
         "runs": len({run for one in sections for run in one.record.runs}),
         "missing": sum(len(one.record.missing) for one in sections),
     }

@@ -1,21 +1,26 @@
 """What the page says about one figure at one scale, made ready for the template."""
 
 import base64
+import csv
 import re
 import struct
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from urllib.parse import quote
 
 from lmsweep.config.dotted import dotted
-from lmsweep.figures.report.format import count, is_numeric, shorter, text
-from lmsweep.figures.report.records import Drawn, Missing, Record, Selected
-from lmsweep.figures.style import method_style
+from lmsweep.figures.claims.verdicts import ClaimRow, claim_rows
+from lmsweep.figures.drawing.style import method_style
+from lmsweep.figures.record import Missing, Record, Selected
+from lmsweep.figures.words import count, text
 
 ROWS_SHOWN = 200
-PIXELS_PER_CSS_PIXEL = (
-    1.5  # pictures are made for 200 dpi on paper: sharp, and their 8 pt text is read with ease
-)
+# Pictures are made for 200 dpi on paper: this large they are sharp, and their 8 pt text is read with ease.
+PIXELS_PER_CSS_PIXEL = 1.5
+PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
+Table = list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Section:
-    """One figure at one scale."""
+    """One figure at one scale; None for a picture or table that is not there or not whole."""
 
     record: Record
     anchor: str
+    claims: list[ClaimRow]
     files: dict[str, str]
     picture: Picture | None
     numbers: Numbers | None
@@ -61,17 +67,19 @@ class Section:
     missing: list[tuple[Missing, list[str]]]
 
 
-def section(drawn: Drawn) -> Section:
-    """Everything the template needs, so that it only has to lay it out."""
-    record = drawn.record
+def section(path: Path, record: Record) -> Section:
+    """Everything the template needs, so that it only has to lay it out; `path` is the record's file."""
+    table = _read_table(path.with_suffix(".csv"))
     shared, choices = _hyperparameters(record.selected)
     below = f"../figures/{quote(record.scale, safe='')}"
+    files = [path.with_suffix(suffix) for suffix in (".png", ".pdf", ".csv", ".json")]
     return Section(
         record=record,
         anchor=anchor(record.figure, record.scale),
-        files={name.rpartition(".")[2].upper(): f"{below}/{quote(name, safe='')}" for name in drawn.files},
-        picture=_picture(drawn),
-        numbers=_numbers(drawn.table) if drawn.table else None,
+        claims=claim_rows(record.claims),
+        files={f.suffix[1:].upper(): f"{below}/{quote(f.name, safe='')}" for f in files if f.is_file()},
+        picture=_picture(path.with_suffix(".png"), _alt(record, table)),
+        numbers=_numbers(table) if table else None,
         shared=shared,
         choices=choices,
         missing=_missing(record.missing),
@@ -83,51 +91,67 @@ def anchor(*names: str) -> str:
     return re.sub(r"[^\w-]+", "-", "--".join(names))
 
 
-def _picture(drawn: Drawn) -> Picture | None:
-    if drawn.png is None:
+def _picture(path: Path, alt: str) -> Picture | None:
+    png = path.read_bytes() if path.is_file() else b""
+    if not (png.startswith(PNG_START) and png.endswith(PNG_END)):
         return None
-    width, height = struct.unpack(">II", drawn.png[16:24])
-    return Picture(
-        uri="data:image/png;base64," + base64.b64encode(drawn.png).decode(),
-        width=round(width / PIXELS_PER_CSS_PIXEL),
-        height=round(height / PIXELS_PER_CSS_PIXEL),
-        alt=_alt(drawn),
-    )
+    width, height = (round(size / PIXELS_PER_CSS_PIXEL) for size in struct.unpack(">II", png[16:24]))
+    return Picture("data:image/png;base64," + base64.b64encode(png).decode(), width, height, alt)
 
 
-def _alt(drawn: Drawn) -> str:
-    record = drawn.record
-    said = [f"{record.title}: our version of {record.paper or record.figure} at {record.scale} scale"]
-    panels = list(dict.fromkeys(_column(drawn.table, "panel")))
-    methods = [method_style(name).label for name in dict.fromkeys(_column(drawn.table, "method"))]
+def _read_table(path: Path) -> Table | None:
+    if not path.is_file():
+        return None
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (UnicodeDecodeError, csv.Error):
+        return None
+    return rows if rows and all(len(row) == len(rows[0]) for row in rows) else None
+
+
+def _alt(record: Record, table: Table | None) -> str:
+    said = [f"{record.title}: our version of {record.paper} at {record.scale} scale"]
+    panels = list(dict.fromkeys(_column(table, "panel")))
+    methods = [method_style(name).label for name in dict.fromkeys(_column(table, "method"))]
     said += [f"{count(len(panels), 'panel')} ({', '.join(panels)})"] if panels else []
     said += [f"{count(len(methods), 'method')} ({' / '.join(methods)})"] if methods else []
-    if drawn.table:
-        said.append("the table below the picture has the numbers")
+    said += ["the table below the picture has the numbers"] if table else []
     return "; ".join(said) + "."
 
 
-def _column(table: list[list[str]] | None, name: str) -> list[str]:
+def _column(table: Table | None, name: str) -> list[str]:
     if not table or name not in table[0]:
         return []
     place = table[0].index(name)
     return [row[place] for row in table[1:] if row[place]]
 
 
-def _numbers(table: list[list[str]]) -> Numbers:
+def _numbers(table: Table) -> Numbers:
     header, *rows = table
     # `setting` is JSON of all hyperparameters, which have a table of their own.
     shown = sorted((name != "panel", place) for place, name in enumerate(header) if name != "setting")
     places = [place for _, place in shown]
     return Numbers(
         header=[header[place] for place in places],
-        numeric=[header[p] != "selected" and is_numeric(row[p] for row in rows) for p in places],
+        numeric=[header[p] != "selected" and _is_numeric([row[p] for row in rows]) for p in places],
         rows=[
-            [row[p] if header[p] == "selected" else shorter(row[p]) for p in places]
+            [row[p] if header[p] == "selected" else _shorter(row[p]) for p in places]
             for row in rows[:ROWS_SHOWN]
         ],
         total=len(rows),
     )
+
+
+def _shorter(cell: str) -> str:
+    """A number to 4 digits; anything else unchanged."""
+    return f"{float(cell):.4g}" if NUMBER.fullmatch(cell) and "." in cell else cell
+
+
+def _is_numeric(cells: list[str]) -> bool:
+    """Whether a column holds numbers only, gaps aside."""
+    filled = [cell for cell in cells if cell]
+    return bool(filled) and all(NUMBER.fullmatch(cell) for cell in filled)
 
 
 def _hyperparameters(cells: list[Selected]) -> tuple[dict[str, str], list[Choice]]:

@@ -1,0 +1,348 @@
+"""The kinds of claims. A kind is one class: its keys, what it uses of a figure, and how it is judged.
+
+To add a kind, write a subclass of Claim with a `kind` of its own here; the figures of
+sweeps/ can use it at once.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
+
+import pandas as pd
+from pydantic import BeforeValidator, Field, model_validator
+
+from lmsweep.config.fields import Name, Node, NonNegative
+from lmsweep.figures.claims.values import NotRunError, Side, Values, common_seeds
+from lmsweep.figures.drawing.style import method_style
+from lmsweep.figures.statistics import Comparison, Verdict, slopes, verdict_of_all
+from lmsweep.figures.words import amount, place, weakest, with_interval
+
+if TYPE_CHECKING:
+    from lmsweep.figures.spec import FigureSpec
+
+KINDS: dict[str, type["Claim"]] = {}  # by the word that sweeps/ use
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+# Each description completes the sentence "it must be ..." in the error a user sees.
+Best = Annotated[
+    Name | Annotated[list[Name], Field(min_length=1)],
+    Field(description="a method, or a list of methods for the best of them"),
+]
+Pairs = Annotated[
+    list[Annotated[list[Best], Field(min_length=2, max_length=2)]],
+    Field(min_length=1, description="a list of [left, right], each a method or a list of them"),
+]
+At = Annotated[
+    Literal["all", "lowest", "highest"] | Annotated[list[float], Field(min_length=1)],
+    BeforeValidator(_as_list),
+    Field(description="all, lowest, highest, a number, or a list of numbers"),
+]
+Paper = Annotated[str | float, Field(description="a number, or the paper's words")]
+Number = Annotated[float, Field(description="a number")]
+OtherPanel = Annotated[Name | None, Field(description="the name of a panel")]
+Uses = Iterator[tuple[str | None, Side]]
+
+
+class Finding(NamedTuple):
+    """A verdict, our numbers in words, and how many seeds are behind it."""
+
+    verdict: Verdict
+    ours: str
+    n: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What claims are judged by: the figure, its numbers, and the seconds of a training step per method."""
+
+    figure: "FigureSpec"
+    values: Values
+    cost: pd.DataFrame | None
+
+    def units(self, panel: str) -> tuple[str, str]:
+        """The units of a panel's x and y."""
+        axes = self.figure.panel(panel)
+        return axes.x.unit, axes.y.unit
+
+
+class Claim(Node):
+    """What all kinds have in common: the paper's statement, and where the paper makes it."""
+
+    kind: str
+    id: Annotated[str, Field(pattern=r"^\w+$", description="a name of letters, digits and underscores")]
+    says: Annotated[str, Field(min_length=1, description="the paper's statement in one sentence")]
+    where: Annotated[str, Field(min_length=1, description="the place in the paper")]
+    paper: Paper = ""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Register a kind; a class without a `kind` of its own is only a base of others."""
+        KINDS.update(dict.fromkeys(get_args(cls.model_fields["kind"].annotation), cls))
+
+    @property
+    def needs_the_papers_data(self) -> bool:
+        """Whether a number of the paper is compared, and not only which of two methods is ahead."""
+        return False
+
+    def uses(self) -> Uses:
+        """Panel (None: any) and method of everything that the claim needs."""
+        return iter(())
+
+    def papers_number(self, evidence: Evidence) -> str:
+        """The paper's side of a table of claims."""
+        return f"{self.paper:g}" if isinstance(self.paper, float) else self.paper
+
+    def judge(self, evidence: Evidence) -> Finding:
+        """Hold the claim against our numbers; NotRunError when one is missing."""
+        raise NotImplementedError
+
+
+class ValueClaim(Claim):
+    """A method has the paper's value at x."""
+
+    kind: Literal["value"]
+    panel: Name
+    method: Best
+    at: At
+    paper: Number
+    tolerance: NonNegative
+
+    @property
+    def needs_the_papers_data(self) -> bool:
+        return True
+
+    def uses(self) -> Uses:
+        yield self.panel, self.method
+
+    def papers_number(self, evidence: Evidence) -> str:
+        return amount(self.paper, evidence.units(self.panel)[1])
+
+    def judge(self, evidence: Evidence) -> Finding:
+        x_unit, y_unit = evidence.units(self.panel)
+        xs, _ = evidence.values.places(self.at, [(self.panel, self.method)])
+        found = []
+        for x in xs:
+            method, y = evidence.values.best(self.panel, self.method, x)
+            name = f"{evidence.figure.name}/{self.id}/{x!r}"
+            found.append(Comparison.of(method_style(method).label, y, name, x))
+        low, high = self.paper - self.tolerance, self.paper + self.tolerance
+        said = [f"{c.what} {with_interval(c, y_unit)}{place(c.x, x_unit)}" for c in found]
+        verdict = verdict_of_all({c.verdict_within(low, high) for c in found})
+        return Finding(verdict, "; ".join(said), min(c.n for c in found))
+
+
+class _Comparing(Claim):
+    """A base of kinds with comparisons between methods: all of them must be above a threshold."""
+
+    panel: Name
+
+    def _judged(
+        self,
+        found: Sequence[Comparison],
+        evidence: Evidence,
+        missing: Collection[float] = (),
+        *,
+        by: float = 0.0,
+        per: str = "",
+    ) -> Finding:
+        """The finding of all comparisons together; `missing` are x of the grid that could not be compared."""
+        x_unit, y_unit = evidence.units(self.panel)
+        verdict = verdict_of_all({comparison.verdict(by) for comparison in found})
+        ours = weakest(found, by, x_unit, y_unit, per)
+        if missing:
+            ours += "; missing" + ",".join(place(x, x_unit) for x in sorted(missing))
+            if verdict == "holds":
+                verdict = "not resolved"  # nobody knows what the missing cells would say
+        return Finding(verdict, ours, min(comparison.n for comparison in found))
+
+    def _compare(
+        self, evidence: Evidence, what: str, y: pd.Series, x: float | None = None, name: str = ""
+    ) -> Comparison:
+        seed = f"{evidence.figure.name}/{self.id}{name}/{what}/{x!r}"
+        return Comparison.of(what, y, seed, x)
+
+
+class AboveClaim(_Comparing):
+    """Every method is above the published value of another work, at each of the points [x, value]."""
+
+    kind: Literal["above"]
+    methods: Annotated[list[Best], Field(min_length=1, description="a list of methods")]
+    points: Annotated[list[list[float]], Field(min_length=1, description="a list of [x, value]")]
+
+    @property
+    def needs_the_papers_data(self) -> bool:
+        return True
+
+    def uses(self) -> Uses:
+        yield from ((self.panel, method) for method in self.methods)
+
+    def judge(self, evidence: Evidence) -> Finding:
+        found = []
+        for side in self.methods:
+            for x, published in self.points:
+                method, y = evidence.values.best(self.panel, side, x)
+                label = method_style(method).label
+                found.append(self._compare(evidence, label, y - published, x, f"/{label}"))
+        return self._judged(found, evidence)
+
+
+class _PairsClaim(_Comparing):
+    pairs: Pairs
+    at: At = "all"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_pair(cls, value: Any) -> Any:
+        """`left` and `right` are short for the only pair."""
+        if isinstance(value, dict) and "pairs" not in value and {"left", "right"} <= value.keys():
+            rest = {key: item for key, item in value.items() if key not in ("left", "right")}
+            return {**rest, "pairs": [[value["left"], value["right"]]]}
+        return value
+
+    @property
+    def panels(self) -> tuple[str, str]:
+        """Where the left and the right methods of all pairs are."""
+        return self.panel, self.panel
+
+    def uses(self) -> Uses:
+        for pair in self.pairs:
+            yield from zip(self.panels, pair, strict=True)
+
+
+class GreaterClaim(_PairsClaim):
+    """The left method of every pair is better than the right one by more than `by`."""
+
+    kind: Literal["greater"]
+    by: Number = 0.0
+    aggregate: Annotated[Literal["mean"] | None, Field(description="mean, or null for each x")] = None
+    left_panel: OtherPanel = None
+    right_panel: OtherPanel = None
+
+    @property
+    def needs_the_papers_data(self) -> bool:
+        return self.by != 0
+
+    @property
+    def panels(self) -> tuple[str, str]:
+        return self.left_panel or self.panel, self.right_panel or self.panel
+
+    def judge(self, evidence: Evidence) -> Finding:
+        values = evidence.values
+        found: list[Comparison] = []
+        missing: set[float] = set()
+        for left, right in self.pairs:
+            sides = list(zip(self.panels, (left, right), strict=True))
+            xs, absent = values.places(self.at, sides)
+            missing |= absent
+            if self.aggregate == "mean":  # one model over the whole range, not another one at each x
+                left, right = (values.best_over(panel, side, xs) for panel, side in sides)
+            pairs = [values.difference(self.panels, left, right, x) for x in xs]
+            if self.aggregate == "mean":
+                what, frame = pairs[0][0], pd.concat([y for _, y in pairs], axis=1)
+                means = common_seeds(what, frame.mean(axis=1, skipna=False))
+                found.append(self._compare(evidence, what, means, xs[0] if len(xs) == 1 else None))
+            else:
+                found += [self._compare(evidence, what, y, x) for (what, y), x in zip(pairs, xs, strict=True)]
+        return self._judged(found, evidence, missing, by=self.by)
+
+
+class TrendClaim(_PairsClaim):
+    """The lead of left over right grows toward low or high x."""
+
+    kind: Literal["trend"]
+    toward: Annotated[Literal["low", "high"], Field(description="low or high")]
+
+    def judge(self, evidence: Evidence) -> Finding:
+        found = []
+        missing: set[float] = set()
+        for left, right in self.pairs:
+            xs, absent = evidence.values.places(self.at, [(self.panel, left), (self.panel, right)])
+            missing |= absent
+            if len(xs) < 2:
+                raise NotRunError("A trend needs two or more x that both methods have.")
+            leads = [evidence.values.difference(self.panels, left, right, x) for x in xs]
+            what, frame = leads[0][0], pd.concat([y for _, y in leads], axis=1).dropna()
+            if frame.empty:
+                raise NotRunError(f"{what}: no seed has every x.")
+            slope = slopes(frame)
+            found.append(self._compare(evidence, what, slope if self.toward == "high" else -slope))
+        return self._judged(found, evidence, missing, per=f" per step toward {self.toward} x")
+
+
+class GapClaim(_Comparing):
+    """The lead of left over right is smaller than that of left2 over right2."""
+
+    kind: Literal["gap"]
+    left: Best
+    right: Best
+    panel2: OtherPanel = None
+    left2: Best
+    right2: Best
+    at: At = "all"
+
+    def uses(self) -> Uses:
+        yield from ((self.panel, side) for side in (self.left, self.right))
+        yield from ((self.panel2 or self.panel, side) for side in (self.left2, self.right2))
+
+    def judge(self, evidence: Evidence) -> Finding:
+        values, one, two = evidence.values, self.panel, self.panel2 or self.panel
+        sides = [(one, self.left), (one, self.right), (two, self.left2), (two, self.right2)]
+        xs, missing = values.places(self.at, sides)
+        found = []
+        for x in xs:
+            what, smaller = values.difference((one, one), self.left, self.right, x)
+            what2, larger = values.difference((two, two), self.left2, self.right2, x)
+            both = f"the lead of {what2} less that of {what}"
+            found.append(self._compare(evidence, both, common_seeds(both, larger - smaller), x))
+        return self._judged(found, evidence, missing)
+
+
+class RatioClaim(Claim):
+    """A training step of left costs between `low` and `high` steps of right."""
+
+    kind: Literal["ratio"]
+    left: Name
+    right: Name
+    low: NonNegative
+    high: NonNegative
+
+    def uses(self) -> Uses:
+        yield from ((None, side) for side in (self.left, self.right))
+
+    def papers_number(self, evidence: Evidence) -> str:
+        return super().papers_number(evidence) or f"{self.low:g} to {self.high:g}"
+
+    def judge(self, evidence: Evidence) -> Finding:
+        """The cost table has one median per method, so there is no interval; one run resolves nothing."""
+        cost = {} if evidence.cost is None else evidence.cost.set_index("method").to_dict("index")
+        for method in (self.left, self.right):
+            if method not in cost:
+                raise NotRunError(f"{method_style(method).label} is not in the cost table.")
+        left, right = cost[self.left], cost[self.right]
+        ratio = float(left["seconds_per_step"]) / float(right["seconds_per_step"])
+        n = min(int(left["n"]), int(right["n"]))
+        inside = self.low <= ratio <= self.high
+        verdict: Verdict = "not resolved" if n < 2 else "holds" if inside else "fails"
+        return Finding(verdict, f"{ratio:.2f} times the cost of {method_style(self.right).label} per step", n)
+
+
+class StatementClaim(Claim):
+    """Something that this figure's numbers cannot decide."""
+
+    kind: Literal["statement"]
+    reason: Annotated[str, Field(min_length=1, description="why this figure cannot check it")]
+
+    def judge(self, evidence: Evidence) -> Finding:
+        raise NotRunError(self.reason)
+
+
+if TYPE_CHECKING:
+    AnyClaim = Claim
+else:
+    AnyClaim = Annotated[reduce(or_, KINDS.values()), Field(discriminator="kind")]

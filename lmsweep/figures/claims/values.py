@@ -1,0 +1,89 @@
+"""The numbers that claims are held against: y per seed, by panel, method and x."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from lmsweep.figures.drawing.style import method_style
+from lmsweep.figures.statistics import x_key
+
+Side = str | list[str]  # a method, or several methods of which the best counts
+
+
+class NotRunError(Exception):
+    """What a claim needs is missing; the message says what."""
+
+
+class Values:
+    """The selected points of a figure."""
+
+    def __init__(self, points: pd.DataFrame, expected: Iterable[Mapping[str, Any]] = ()) -> None:
+        """`expected` are the cells (panel, x) of the grid, so that what is missing is known."""
+        self._expected: dict[str, set[float]] = {}
+        for wanted in expected:
+            self._expected.setdefault(str(wanted["panel"]), set()).add(x_key(float(wanted["x"])))
+        finite = points[points["y"].notna()].sort_values("seed")
+        if finite.duplicated(["panel", "method", "x", "seed"]).any():
+            raise ValueError("a cell has a seed twice; select a setting first")
+        self._y: dict[tuple[str, str], dict[float, pd.Series]] = {}
+        for key, cell in finite.groupby(["panel", "method", "x"]):
+            curve = self._y.setdefault((str(key[0]), str(key[1])), {})
+            curve[x_key(float(cell["x"].iloc[0]))] = cell.set_index("seed")["y"].astype(float)
+
+    def places(
+        self, at: str | list[float], sides: Sequence[tuple[str, Side]]
+    ) -> tuple[list[float], set[float]]:
+        """The x that `at` means, ascending, and with `all` the x that not every (panel, side) has."""
+        if isinstance(at, list):
+            return sorted(at), set()
+        shared = set.intersection(*(self._xs(panel, side) for panel, side in sides))
+        if not shared:
+            raise NotRunError("There is no x at which all of the methods have a value.")
+        every = self._every_x({panel for panel, _ in sides})
+        if at != "all":
+            return [min(every) if at == "lowest" else max(every)], set()
+        return sorted(shared), every - shared
+
+    def best(self, panel: str, side: Side, x: float) -> tuple[str, pd.Series]:
+        """The method of a side with the highest mean at x, and its y per seed."""
+        found = []
+        for method in methods_of(side):
+            y = self._y.get((panel, method), {}).get(x_key(x))
+            if y is None:
+                raise NotRunError(f"{method_style(method).label} has no value at x = {x:g} in panel {panel}.")
+            found.append((method, y))
+        return max(found, key=lambda pair: pair[1].mean())
+
+    def best_over(self, panel: str, side: Side, xs: Sequence[float]) -> str:
+        """The one method of a side with the highest mean over all of these x."""
+        means = {m: sum(self.best(panel, m, x)[1].mean() for x in xs) for m in methods_of(side)}
+        return max(means, key=lambda method: means[method])
+
+    def difference(self, panels: Sequence[str], left: Side, right: Side, x: float) -> tuple[str, pd.Series]:
+        """What is compared, and left - right for every seed that both have."""
+        (one, y), (other, z) = self.best(panels[0], left, x), self.best(panels[1], right, x)
+        what = f"{method_style(one).label} against {method_style(other).label}"
+        return what, common_seeds(what, y - z)
+
+    def _xs(self, panel: str, side: Side) -> set[float]:
+        """The x at which all methods of a side have points."""
+        return set.intersection(*(set(self._y.get((panel, method), {})) for method in methods_of(side)))
+
+    def _every_x(self, panels: set[str]) -> set[float]:
+        """The x at which any method of these panels has points, or should have."""
+        found = {x for (panel, _), curve in self._y.items() if panel in panels for x in curve}
+        return found.union(*(self._expected.get(panel, set()) for panel in panels))
+
+
+def methods_of(side: Side) -> list[str]:
+    """The methods of a side."""
+    return [side] if isinstance(side, str) else side
+
+
+def common_seeds(what: str, values: pd.Series) -> pd.Series:
+    """The seeds that have a value; NotRunError when no seed has."""
+    common = values.dropna()
+    if common.empty:
+        raise NotRunError(f"{what}: they have no seed in common.")
+    return common

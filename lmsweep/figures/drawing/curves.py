@@ -1,0 +1,158 @@
+"""Draw a figure of curves from its table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from lmsweep.errors import ConfigError
+from lmsweep.figures.drawing.layout import Sheet, seeds_phrase, with_grid
+from lmsweep.figures.drawing.style import (
+    BAND,
+    LINE_WIDTH,
+    PANEL_INCHES,
+    RC,
+    REFERENCE_COLORS,
+    in_math,
+    method_style,
+)
+from lmsweep.figures.spec import FigureSpec, Panel, Reference
+from lmsweep.figures.words import place
+
+_HEIGHT = 2.55
+MANY = 5
+Missing = Sequence[Mapping[str, Any]]
+
+
+def draw_curves(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Missing = ()) -> Figure:
+    """Panels in rows of up to three (four are two by two), one curve per method, bands for the intervals."""
+    count = len(spec.panels)
+    columns = count if count <= 3 else 2 if count == 4 else 3
+    sheet = Sheet(-(-count // columns), columns, PANEL_INCHES, _HEIGHT)
+    grid = [axes for row in sheet.axes for axes in row]
+    names = dict.fromkeys(reference.name for reference in spec.references)
+    colors = {name: REFERENCE_COLORS[i % 3] for i, name in enumerate(names)}
+    with matplotlib.rc_context(RC):
+        for axes, panel in zip(grid, spec.panels, strict=False):
+            rows = table[table["panel"] == panel.name]
+            gone = [cell for cell in missing if cell["panel"] == panel.name]
+            published = [(colors[ref.name], ref) for ref in spec.references if ref.panel == panel.name]
+            _draw_panel(axes, panel, rows, gone, published)
+            if count > 1:  # the title of the figure says what the only panel is
+                axes.set_title(in_math(panel.title))
+        for axes in grid[count:]:
+            axes.set_axis_off()
+        handles = [Line2D([], [], **method_style(method).line_kwargs()) for method in spec.methods]
+        handles += [Line2D([], [], **_reference_style(color)) for color in colors.values()]
+    labels = [method_style(method).legend for method in spec.methods] + [in_math(name) for name in colors]
+    subtitle = seeds_phrase(scale, table["n"], bands=True)
+    return sheet.finish(spec.title, subtitle, handles, labels, caption(missing, spec))
+
+
+def caption(missing: Missing, spec: FigureSpec, longest: int = 6) -> str:
+    """One sentence that lists the missing cells, those of the same method and reason together."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for cell in missing:
+        panel = spec.panel(cell["panel"])
+        key = (panel.title if len(spec.panels) > 1 else "", cell["method"], cell["reason"])
+        groups.setdefault(key, []).append(place(cell["x"], panel.x.unit).removeprefix(" at "))
+    parts = [
+        f"{f'{title}: ' if title else ''}{method_style(method).label} at {', '.join(xs)} ({reason})"
+        for (title, method, reason), xs in groups.items()
+    ]
+    if not parts:
+        return ""
+    more = f"; and {len(parts) - longest} more, listed in the JSON" if len(parts) > longest else ""
+    return f"Missing (crosses): {'; '.join(parts[:longest])}{more}."
+
+
+def _draw_panel(
+    axes: Axes,
+    panel: Panel,
+    rows: pd.DataFrame,
+    missing: Missing,
+    references: Sequence[tuple[str, Reference]],
+) -> None:
+    """One panel; `references` are its published points, each with its colour in the whole figure."""
+    fx, fy = (100.0 if axis.unit == "percent" else 1.0 for axis in (panel.x, panel.y))
+    band = BAND if len(panel.methods) <= MANY else 0.5 * BAND  # bands of many methods would hide each other
+    for i, method in enumerate(panel.methods):
+        # A row without numbers where a cell is missing, so that the line does not pass over it.
+        gaps = [cell["x"] for cell in missing if cell["method"] == method]
+        holes = pd.DataFrame({"x": gaps, "mean": np.nan, "low": np.nan, "high": np.nan, "n": 0}, dtype=float)
+        mine = rows[rows["method"] == method][holes.columns].astype(float)
+        if len(mine):
+            _draw_curve(axes, method, pd.concat([mine, holes]).sort_values("x"), (fx, fy), 3 + 0.01 * i, band)
+    for color, reference in references:
+        x, y = np.array(reference.points, dtype=float).T
+        axes.plot(fx * x, fy * y, label=reference.name, zorder=2.5, **_reference_style(color))
+    _x_axis(axes, panel, [*rows["x"], *(cell["x"] for cell in missing)], fx)
+    axes.set_xlabel(_with_unit(panel.x.label, panel.x.unit))
+    axes.set_ylabel(_with_unit(panel.y.label, panel.y.unit))
+    with_grid(axes)
+    _crosses(axes, panel, missing, fx)
+
+
+def _draw_curve(
+    axes: Axes, method: str, rows: pd.DataFrame, factors: tuple[float, float], zorder: float, band: float
+) -> None:
+    """The line of a method with its band; `factors` turn x and y into what the axes show."""
+    x, mean, low, high, n = rows.to_numpy(dtype=float).T
+    x, (mean, low, high) = factors[0] * x, (factors[1] * y for y in (mean, low, high))
+    style, several = method_style(method), n > 1
+    axes.plot(x, mean, label=method, zorder=zorder, **style.line_kwargs())
+    band_style: dict[str, Any] = {"color": style.color, "alpha": band, "linewidth": 0, "zorder": 2}
+    axes.fill_between(x, low, high, where=several.tolist(), **band_style)
+    # A band needs two neighbours; a point without one gets a bar.
+    beside = np.append(several[1:], False) | np.append(False, several[:-1])
+    alone = several & ~beside
+    axes.vlines(x[alone], low[alone], high[alone], colors=style.color, linewidth=1, alpha=0.6)
+
+
+def _x_axis(axes: Axes, panel: Panel, xs: Sequence[float], factor: float) -> None:
+    if panel.x.scale == "log":
+        if any(x <= 0 for x in xs):
+            raise ConfigError(
+                f"x.scale=log is not allowed in panel {panel.name}, which has x={min(xs):g}: "
+                "it must be linear, or every x greater than 0; change it in the figure's file in sweeps/."
+            )
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(numticks=12))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    elif 0 < len(set(xs)) <= 7:
+        axes.set_xticks([factor * x for x in sorted(set(xs))])
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _crosses(axes: Axes, panel: Panel, missing: Missing, factor: float) -> None:
+    """A small cross on the x axis per missing cell; several at one x stand on each other."""
+    heights: dict[float, int] = {}
+    for cell in sorted(missing, key=lambda cell: panel.methods.index(cell["method"])):
+        x = factor * cell["x"]
+        level = heights[x] = heights.get(x, -1) + 1
+        style: dict[str, Any] = {"marker": "x", "markersize": 4, "markeredgewidth": 1, "linestyle": "none"}
+        style |= {"color": method_style(cell["method"]).color, "clip_on": False, "zorder": 5}
+        on_axis = axes.get_xaxis_transform()
+        axes.plot([x], [0.04 * level], transform=on_axis, label=f"missing {cell['method']}", **style)
+
+
+def _reference_style(color: str) -> dict[str, Any]:
+    return {
+        "color": color,
+        "marker": "*",
+        "markersize": 7,
+        "markeredgewidth": 0,
+        "linestyle": (0, (1, 1.5)),
+        "linewidth": 0.8 * LINE_WIDTH,
+    }
+
+
+def _with_unit(label: str, unit: str) -> str:
+    return in_math(f"{label} (%)" if unit == "percent" else label)

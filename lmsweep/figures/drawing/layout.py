@@ -1,0 +1,117 @@
+"""What stands around the axes, measured in inches: title above, legend and caption below, never over data."""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+
+from lmsweep.figures.drawing.style import RC
+from lmsweep.files import write_atomically
+
+_LEFT, _RIGHT, _BOTTOM = 0.52, 0.12, 0.42  # around each pair of axes, for its labels
+_TOP, _HEAD, _TITLE_LINE, _SUBTITLE_LINE, _CAPTION_LINE = 0.22, 0.13, 0.16, 0.13, 0.125
+
+
+class Sheet:
+    """A figure with a grid of axes of fixed size; `finish` adds what stands around them."""
+
+    def __init__(self, rows: int, columns: int, width: float, height: float) -> None:
+        with matplotlib.rc_context(RC):
+            self.figure = Figure(figsize=(columns * width, rows * height))
+            FigureCanvasAgg(self.figure)
+            grid = [self.figure.add_subplot(rows, columns, i + 1) for i in range(rows * columns)]
+        self.axes: list[list[Axes]] = [grid[i * columns : (i + 1) * columns] for i in range(rows)]
+        self.width, self.height = width, height
+
+    def finish(
+        self, title: str, subtitle: str, handles: Sequence[Artist], labels: Sequence[str], caption: str = ""
+    ) -> Figure:
+        """Add title, legend and caption, and make the figure just as high as they need."""
+        rows, columns = len(self.axes), len(self.axes[0])
+        total_width = columns * self.width
+        titles = textwrap.wrap(title, int(total_width * 11))
+        subtitles = textwrap.wrap(subtitle, int(total_width * 18.5))
+        lines = textwrap.wrap(caption, int(total_width * 17.5))
+        top = _TOP if any(axes.get_title() for row in self.axes for axes in row) else 0.06
+        with matplotlib.rc_context(RC):
+            legend = self._legend(handles, labels, total_width)
+            legend_height = legend.get_window_extent().height / self.figure.dpi
+            below = legend_height + 0.06 + _CAPTION_LINE * len(lines) + (0.04 if lines else 0)
+            above = _HEAD + _TITLE_LINE * len(titles) + _SUBTITLE_LINE * len(subtitles)
+            height = below + rows * self.height + above
+            self.figure.set_size_inches(total_width, height)
+            for i, row in enumerate(self.axes):
+                for j, axes in enumerate(row):
+                    floor = below + (rows - 1 - i) * self.height + _BOTTOM
+                    axes.set_position(
+                        (
+                            (j * self.width + _LEFT) / total_width,
+                            floor / height,
+                            (self.width - _LEFT - _RIGHT) / total_width,
+                            (self.height - _BOTTOM - top) / height,
+                        )
+                    )
+            legend.set_loc("upper center")
+            legend.set_bbox_to_anchor((0.5, (below - 0.02) / height), transform=self.figure.transFigure)
+            heading: dict[str, Any] = {"ha": "center", "va": "top"}
+            y = 1 - 0.05 / height
+            self.figure.text(0.5, y, "\n".join(titles), fontsize=9, weight="bold", **heading)
+            y -= (_TITLE_LINE * len(titles) + 0.01) / height
+            self.figure.text(0.5, y, "\n".join(subtitles), fontsize=7.5, color="#444", **heading)
+            place = (0.08 / total_width, 0.03 / height)
+            self.figure.text(*place, "\n".join(lines), va="bottom", fontsize=6.5, color="#555")
+        return self.figure
+
+    def _legend(self, handles: Sequence[Artist], labels: Sequence[str], width: float) -> Legend:
+        """The legend with as few rows as the width allows."""
+        for columns in range(len(labels), 0, -1):
+            legend = self.figure.legend(
+                handles, labels, ncols=columns, frameon=False, borderaxespad=0, handlelength=2.6
+            )
+            if columns == 1 or legend.get_window_extent().width / self.figure.dpi < width - 0.1:
+                break
+            legend.remove()
+        return legend
+
+
+def save(figure: Figure, path: Path) -> list[Path]:
+    """Write `path` as .png (200 dpi) and .pdf; the same figure gives the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = []
+    for suffix, metadata in ((".png", {"Software": None}), (".pdf", {"CreationDate": None})):
+        buffer = BytesIO()
+        with matplotlib.rc_context(RC):
+            figure.savefig(buffer, format=suffix[1:], dpi=200, metadata=metadata)
+        written.append(path.with_name(path.name + suffix))
+        write_atomically(written[-1], buffer.getvalue())
+    return written
+
+
+def with_grid(axes: Axes) -> None:
+    """Light lines behind the data that lead the eye to the y axis."""
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def say_missing(axes: Axes) -> None:
+    """Write over empty axes that their data is missing."""
+    axes.text(0.5, 0.5, "missing", transform=axes.transAxes, ha="center", color="#888")
+
+
+def seeds_phrase(scale: str, counts: Iterable[int], *, bands: bool = False) -> str:
+    """`smoke scale on digits, n = 2 seeds`: how many runs are behind a point, and what its band is."""
+    seeds = [int(n) for n in counts]
+    if not seeds:
+        return f"{scale}, no runs"
+    low, high = min(seeds), max(seeds)
+    n = f"{high}" if low == high else f"{low} to {high}"
+    band = "; bands: 95% interval" if bands and high > 1 else ""
+    return f"{scale}, n = {n} {'seed' if high == 1 else 'seeds'}{band}"

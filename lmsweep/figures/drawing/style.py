@@ -1,0 +1,113 @@
+"""The one place that says how a method looks: the same colour, marker and line in every figure."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+# Okabe and Ito's palette, made to be told apart by colour-blind readers.
+BLACK, GREY = "#000000", "#7f7f7f"
+ORANGE, SKY, GREEN = "#e69f00", "#56b4e9", "#009e73"
+YELLOW, BLUE, VERMILLION, PURPLE = "#f0e442", "#0072b2", "#d55e00", "#cc79a7"
+
+LINE_WIDTH, MARKER_SIZE, BAND = 1.2, 4.2, 0.13
+PANEL_INCHES = 3.4
+RC: Any = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7.5,
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same
+    "mathtext.fontset": "dejavusans",
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+}
+REFERENCE_COLORS = (PURPLE, ORANGE, SKY)
+# The paper's colours, and dashes for readers who cannot tell colours apart.
+SPLITS: dict[str, tuple[str, Any, str]] = {
+    "train": (ORANGE, "-", "training"),
+    "validation": (VERMILLION, (0, (4, 1.5)), "validation"),
+    "test": (BLUE, (0, (1, 1)), "test"),
+}
+
+_NORMS = {"1": (GREEN, "^"), "2": (BLUE, "D"), "inf": (VERMILLION, "o")}
+_DASHED, _DASHDOT = (0, (4, 1.8)), (0, (5, 1.5, 1, 1.5))
+_DASHDOTDOT = (0, (5, 1.2, 1, 1.2, 1, 1.2))
+_TRAINED = {"fgsm": ((0, (1, 1.1)), "P", "FGSM-trained"), "pgd": ((0, (1, 2.4)), "X", "PGD-trained")}
+_LAYERS = {"input": "input only", "all": "all layers", "hidden": "hidden layers", "output": "output only"}
+
+
+@dataclass(frozen=True)
+class MethodStyle:
+    """How a method is drawn and called."""
+
+    color: str
+    marker: str
+    line: Any
+    filled: bool
+    label: str  # plain text
+    legend: str  # the same for matplotlib
+
+    def line_kwargs(self) -> dict[str, Any]:
+        """Arguments of `Axes.plot`."""
+        return {
+            "color": self.color,
+            "marker": self.marker,
+            "linestyle": self.line,
+            "linewidth": LINE_WIDTH,
+            "markersize": MARKER_SIZE,
+            "markeredgewidth": 0.9,
+            "markeredgecolor": self.color,
+            "markerfacecolor": self.color if self.filled else "white",
+        }
+
+
+@cache
+def method_style(method: str) -> MethodStyle:
+    """The style of a method as `RunConfig.method_name` names it."""
+    base, trained = re.fullmatch(r"(.+?)(?:\+(fgsm|pgd))?", method, re.DOTALL).groups()  # type: ignore[union-attr]
+    margin = re.fullmatch(r"margin_l(inf|[\d.]+)_(.+?)((?:_(?:hinge|softmax|exact))*)", base)
+    line: Any = "-"
+    filled = True
+    if margin:
+        norm, layers, words = margin.groups()
+        color, marker = _NORMS.get(norm, (PURPLE, "v"))
+        filled = layers != "input"
+        line = "-" if layers == "all" else _DASHED if layers == "input" else _DASHDOT
+        even = re.fullmatch(r"even:(\d+)", layers)
+        place = f"{even[1]} layers" if even else _LAYERS.get(layers, layers)
+        label = ", ".join([f"Margin l{norm}", place, *words.split("_")[1:]])
+        if "_exact" in words:
+            color = _darker(color)
+        elif words:
+            line = _DASHDOTDOT
+    else:
+        color, marker = {"xent": (BLACK, "s"), "hinge": (GREY, "p")}.get(base, (PURPLE, "v"))
+        label = {"xent": "Cross-entropy", "hinge": "Hinge"}.get(base, base)
+    if trained:
+        line, marker, words = _TRAINED[trained]
+        label += f", {words}"
+    return MethodStyle(color, marker, line, filled, label, in_math(label))
+
+
+def _darker(color: str, by: float = 0.5) -> str:
+    return "#" + "".join(f"{round((1 - by) * int(color[i : i + 2], 16)):02x}" for i in (1, 3, 5))
+
+
+def in_math(label: str) -> str:
+    """A label with its norm as the paper sets it."""
+
+    def norm(match: re.Match[str]) -> str:
+        index = r"\infty" if match[1] == "inf" else match[1]
+        return rf"$\ell_{{{index}}}$"
+
+    return re.sub(r"\bl(\d+(?:\.\d+)?|inf)\b", norm, label.replace("$", r"\$"))
