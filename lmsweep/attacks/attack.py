@@ -16,7 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from lmsweep.attacks.losses import AttackLoss
+from lmsweep.attacks.gradient import AttackLoss
 from lmsweep.attacks.trajectory import Examples, fooled
 from lmsweep.errors import ConfigError
 

@@ -34,10 +34,10 @@ class Evidence:
     search: list[float]
     transfer: list[float] | None  # None when there was no other network to make examples on
     unbounded: float
-    zero_gradients: float  # share of clean samples whose gradient of cross-entropy is exactly zero
-    saturated: (
-        float  # share of clean samples with a softmax of exactly 1: part of the gradient is rounded off
-    )
+    # Shares of clean samples: those whose gradient of cross-entropy is exactly zero, and those with a softmax
+    # of exactly 1, which rounds off part of the gradient.
+    zero_gradients: float
+    saturated: float
     samples: int
 
     def to_dict(self) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from lmsweep.attacks.attack import Clean, Count, EpsilonAttack, Loss
-from lmsweep.attacks.gradient import per_sample
-from lmsweep.attacks.losses import AttackLoss, logit_margin
+from lmsweep.attacks.gradient import AttackLoss, logit_margin, per_sample
 from lmsweep.attacks.trajectory import Examples, Stop, predictions, project, trajectory, unsettled
 from lmsweep.margin.temporary import frozen
 from lmsweep.seeds import ALL, Share, derive_seed, to_device

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lmsweep.attacks.gradient import input_gradient, is_zero
-from lmsweep.attacks.losses import AttackLoss
+from lmsweep.attacks.gradient import AttackLoss, input_gradient, is_zero
 
 
 class Stop(NamedTuple):

@@ -1,4 +1,4 @@
-"""Batches by index: in memory there are no workers and no copies of single samples."""
+"""Batches for training and evaluation, cut out of a split by index."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,8 +14,9 @@ from lmsweep.seeds import ALL, Share, derive_seed, to_device
 class EvaluationBatches:
     """Every sample once, in order, without augmentation.
 
-    Of several processes each takes a part of the samples, in the same number of batches, because they end
-    together; where there is not a sample for each, all take all, which leaves every mean as it is.
+    Of several processes each takes a part of the samples, and all take the same number of batches, because
+    they wait for each other. A split with fewer samples than processes is evaluated whole by every process,
+    which leaves every mean as it is.
     """
 
     def __init__(self, split: Split, size: int, share: Share = ALL) -> None:

@@ -47,7 +47,7 @@ class Split:
     def read(
         self, indices: Iterable[Index], *, seed: int | None = None, start: int = 0, share: Share = ALL
     ) -> Iterator[Batch]:
-        """The batches at `indices`, as they are stored; the rest matters to streamed splits only."""
+        """The batches at `indices`, as they are stored; only streamed splits use the other arguments."""
         for chosen in indices:
             yield self._x[chosen], self.y[chosen]
 

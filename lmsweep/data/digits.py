@@ -28,7 +28,7 @@ def load() -> Source:
 
 @cache
 def read() -> tuple[np.ndarray, np.ndarray]:
-    """Pixels from 0 to 16, 64 per image, and labels; not to be changed, because the next one gets the same.
+    """Pixels from 0 to 16, 64 per image, and labels; callers share the arrays and must not change them.
 
     From scikit-learn's file, without importing it where that can be done: the import takes half a second, in
     every process that trains.

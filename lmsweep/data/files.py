@@ -1,4 +1,4 @@
-"""Data files with known content: found, verified, and downloaded so that a half one is never in place."""
+"""Published data files: find them, check every byte, download them; half a file is never in place."""
 
 import contextlib
 import gzip
@@ -62,8 +62,8 @@ class KnownFile:
 def download(fetch: Callable[[Path], object], root: Path, folder: str, *, dataset: str, files: str) -> None:
     """Let `fetch` fill a temporary folder, then move what it put into `folder` to the same below `root`.
 
-    A download that is interrupted leaves nothing in place; one that fails ends in one sentence that says
-    which `files` the data set needs.
+    An interrupted download leaves nothing in place. A failed download raises one sentence that names the
+    `files` which the data set needs.
     """
     place = root / folder
     try:

@@ -96,7 +96,7 @@ class StreamedSplit(Split):
             num_workers=self.workers,
             collate_fn=_collate,
             pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # else the loader draws a number from the one that dropout uses
+            generator=torch.Generator(),  # else the loader draws from the global generator, as dropout does
         )
         for batch in loader:
             if isinstance(batch, UserError):

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lmsweep.models.chain import Chain
-from lmsweep.models.standardise import Standardise
+from lmsweep.models.common import Chain, Standardise
 
 
 class ConvNet(Chain):

@@ -17,7 +17,7 @@ from torchvision.models.inception import (
     InceptionE,
 )
 
-from lmsweep.models.standardise import Standardise
+from lmsweep.models.common import Standardise
 
 SMALLEST = 75  # below it the last blocks have nothing left to pool
 AUXILIARY_MAP = 17  # height of the map that the auxiliary head was made for, at 299x299

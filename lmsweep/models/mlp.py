@@ -6,8 +6,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from lmsweep.models.chain import Chain
-from lmsweep.models.standardise import Standardise
+from lmsweep.models.common import Chain, Standardise
 
 
 class MLP(Chain):

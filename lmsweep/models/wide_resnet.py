@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmsweep.models.standardise import Standardise
+from lmsweep.models.common import Standardise
 
 
 class WideResNet(nn.Module):

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lmsweep.attacks.fgsm import fgsm_direction
-from lmsweep.attacks.gradient import per_sample
-from lmsweep.attacks.losses import AttackLoss
+from lmsweep.attacks.gradient import AttackLoss, per_sample
 from lmsweep.attacks.pgd import pgd
 from lmsweep.attacks.trajectory import project
 from lmsweep.margin.callback import ReversibleCallback

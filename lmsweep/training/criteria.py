@@ -1,4 +1,4 @@
-"""Criteria on the logits alone: the baselines, and the term the margin loss is added to."""
+"""Criteria on the logits alone: the baselines, and the part of the loss that the margin loss is added to."""
 
 import torch.nn.functional as F
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Standardisation as a network's first step, so that attacks and margins are measured in pixels."""
+"""What several networks share: standardisation, and hidden layers in a chain."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,10 @@ from torch import Tensor, nn
 
 
 class Standardise(nn.Module):
-    """Subtract the mean and divide by the standard deviation of each channel; None leaves either out."""
+    """Subtract the mean and divide by the standard deviation of each channel; None leaves either out.
+
+    Networks do this as their first step, so that attacks and margins are measured in pixels.
+    """
 
     mean: Tensor
     std: Tensor
@@ -30,3 +33,19 @@ class Standardise(nn.Module):
             return x
         shape = (1, -1) + (1,) * (x.ndim - 2)
         return (x - self.mean.view(shape)) / self.std.view(shape)
+
+
+class Chain(nn.Module):
+    """Standardise, run the hidden layers in the order of `layer_names`, and let `out` give the logits."""
+
+    standardise: Standardise
+    layer_names: tuple[str, ...]
+    out: nn.Linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of a batch."""
+        x = self.standardise(x)
+        for name in self.layer_names:
+            x = self.get_submodule(name)(x)
+        logits: Tensor = self.out(x.flatten(1))
+        return logits

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as V
 
-from lmsweep.models.standardise import Standardise
+from lmsweep.models.common import Standardise
 
 MEAN, STD = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
 

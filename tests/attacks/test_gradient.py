@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from lmsweep.attacks.gradient import input_gradient, is_zero
-from lmsweep.attacks.losses import attack_loss
+from lmsweep.attacks.gradient import attack_loss, input_gradient, is_zero
 from lmsweep.margin.temporary import frozen
 from tests.attacks.conftest import Scaled
 
