@@ -147,3 +147,38 @@ def test_a_run_over_two_tasks_is_that_of_one_process(cluster, tmp_path):
     assert one.keys() == two.keys()  # how many processes train it does not make another run
     for name, (values, _) in one.items():
         assert two[name][0] == pytest.approx(values, rel=1e-4)
+
+
+# Two seeds of three methods with two steps each: white-box and black-box attacks, and an audit.
+FIGURE = (
+    *("fig3_mnist_ifgsm", "seed=0,1", "method=xent,margin", "margin.layers=all", "margin.norm=1,2"),
+    *("trainer.max_steps=2", "trainer.val_every=2", "trainer.batch_size=8"),
+    "grid.evaluation=['samples=10','attack.alpha=0.1']",
+    "grid.audit=['samples=10','queries=2','restarts=1','pgd_steps=2','alpha=0.1']",
+)
+
+
+def reproduce(outputs, *words):
+    command = [sys.executable, "-m", "lmsweep", "reproduce", *FIGURE, *words]
+    return subprocess.run(command, env=environment(outputs), capture_output=True, text=True, timeout=1200)
+
+
+def test_a_whole_figure_on_the_cluster_is_that_of_this_machine(cluster, tmp_path):
+    """With wait=false each call goes on with what can be done next: train, evaluate, draw."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    locally = reproduce(here)
+    assert locally.returncode == 0, locally.stderr
+    slurm = (*ON_SLURM, "hydra.launcher.wait=false", "hydra.launcher.runs_per_job=10")
+    for stage in ("runs are on their way", "evaluations are on their way", "Done in"):
+        called = reproduce(there, *slurm)
+        assert called.returncode == 0, called.stderr
+        assert stage in called.stdout
+        wait_until(lambda: not cluster.call("squeue", "--noheader").strip(), 1200)
+    (drawn,) = (here / "figures").iterdir()
+    for file in sorted(drawn.iterdir()):
+        assert (there / "figures" / drawn.name / file.name).read_bytes() == file.read_bytes(), file.name
+    record = json.loads((drawn / "fig3_mnist_ifgsm.json").read_text())
+    assert len(record["evaluations"]) > 10
+    assert len(record["audit"]) == 3
+    logs = [folder / "log.txt" for folder in (there / "evaluations").iterdir() if folder.is_dir()]
+    assert all(log.exists() for log in logs if not log.parent.name.startswith("."))
