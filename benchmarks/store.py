@@ -91,7 +91,7 @@ def fill(runs: Mapping[str, RunConfig], outputs: Path) -> None:
     store = Store(outputs)
     with patch("os.fsync"):
         for name, config in runs.items():
-            claimed = store.claim(name, config.to_dict(), config.about())
+            claimed = store.lease(name, config.to_dict(), config.about())
             if claimed is None:
                 raise RuntimeError(f"{name} is there already")
             claimed.finish(_results(name, config))

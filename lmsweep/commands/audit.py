@@ -10,7 +10,7 @@ from lmsweep.commands.stored_runs import command, measured
 from lmsweep.config.evaluation import AuditConfig
 from lmsweep.evaluation.audit import audit_measurement, judged
 from lmsweep.evaluation.runs import find_run
-from lmsweep.store.folder import RunFolder
+from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Results
 
 ROWS = {
@@ -36,7 +36,7 @@ def _work(config: AuditConfig) -> None:
         show({**results, "verdict": verdict, "reasons": reasons}, folder, console)
 
 
-def show(results: Results, folder: RunFolder, console: Console) -> None:
+def show(results: Results, folder: JobFolder, console: Console) -> None:
     """Print the accuracies as a table, then the verdict and its reasons."""
     evidence = results["evidence"]
     (target,) = results["targets"]

@@ -17,9 +17,9 @@ from lmsweep.config.run import RunConfig
 from lmsweep.evaluation.jobs import evaluation_job
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.processes import call_each
-from lmsweep.store.folder import RunFolder
+from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Needs, Results, Work
-from lmsweep.store.perform import RunFailedError, reason, run_job
+from lmsweep.store.run_job import JobFailedError, reason, run_job
 from lmsweep.store.store import Store
 from lmsweep.sweep.plan import state_for
 from lmsweep.tracking.jobs import mirror_attack
@@ -66,7 +66,7 @@ def measurement_job(measurement: Measurement, runs: Mapping[str, StoredRun]) -> 
     return evaluation_job(measurement, runs, mirror)
 
 
-def run_training(config: RunConfig, request: Request | None = None) -> tuple[RunFolder, Results]:
+def run_training(config: RunConfig, request: Request | None = None) -> tuple[JobFolder, Results]:
     """Return the folder and the results of a run, training it in this process only when they are missing."""
     job = training_job(config)
     folder, request = job.folder, request or Request()
@@ -77,7 +77,7 @@ def run_training(config: RunConfig, request: Request | None = None) -> tuple[Run
             mirror_stored({job.id: config})
         return folder, folder.read_results() or {}
     if state == "failed":
-        raise RunFailedError(
+        raise JobFailedError(
             f"Run {job.id} failed before: {status['reason']} (details in {folder.error}); "
             "force=true trains it again."
         )
@@ -129,18 +129,18 @@ def _training(config: RunConfig, parts: "Parts | None") -> Iterator[Work]:
     # The mirror ends last, so that no upload keeps results from being recorded.
     with tracked(config, config.id) as tracker, first_task(config, task) as first:
 
-        def work(folder: RunFolder) -> Results:
+        def work(folder: JobFolder) -> Results:
             from lmsweep.training.run import prepare_run, run
 
             company = LocalRanks(config, folder) if config.trainer.processes > 1 else None
             tracker.open()
             ready = parts or prepare_run(config)
-            results = run(ready, config.id, folder.path, folder.check_claim, first or company, tracker)
+            results = run(ready, config.id, folder.path, folder.check_lease, first or company, tracker)
             return {**results, "cost_key": cost_key(config)}
 
         yield work
         if first:
-            first.end(Store(config.outputs).run(config.id).read_results() or {})
+            first.end(Store(config.outputs).folder(config.id).read_results() or {})
 
 
 def _help(config: RunConfig) -> Results | None:
@@ -150,7 +150,7 @@ def _help(config: RunConfig) -> Results | None:
         return None
     from lmsweep.training.run import prepare_run
 
-    folder = Store(config.outputs).run(config.id).path
+    folder = Store(config.outputs).folder(config.id).path
     return follow(config, task, folder, partial(prepare_run, config))
 
 

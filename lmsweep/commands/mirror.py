@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmsweep.config.run import RunConfig
-from lmsweep.store.store import RunFolder, Store
+from lmsweep.store.store import JobFolder, Store
 from lmsweep.store.sweeps import sweeps_by_run
 from lmsweep.tracking.card import folder_of, run_card, sweep_tag
 from lmsweep.tracking.run import tracked
@@ -33,7 +33,7 @@ def unmirrored(runs: Mapping[str, RunConfig]) -> list[str]:
     known: dict[Path, dict[str, set[str]]] = {}
     asked: dict[Path, dict[str, list[tuple[str, str | None]]]] = {}
     for name, config in runs.items():
-        if config.tracking.name == "none" or Store(config.outputs).run(name).read_results() is None:
+        if config.tracking.name == "none" or Store(config.outputs).folder(name).read_results() is None:
             continue
         folder = folder_of(config.tracking, config.outputs)
         outputs = Path(config.outputs)
@@ -66,7 +66,7 @@ def _tags(folder: Path) -> dict[str, set[str]]:
 def _mirror(name: str, config: RunConfig) -> None:
     from lmsweep.training.records import replay
 
-    folder = Store(config.outputs).run(name)
+    folder = Store(config.outputs).folder(name)
     results = folder.read_results() or {}
     with tracked(config, name) as tracker:
         tracker.open()
@@ -74,7 +74,7 @@ def _mirror(name: str, config: RunConfig) -> None:
         tracker.describe(results, partial(_portrait, config, folder), folder.checkpoint)
 
 
-def _portrait(config: RunConfig, folder: RunFolder) -> "Portrait | None":
+def _portrait(config: RunConfig, folder: JobFolder) -> "Portrait | None":
     if not folder.checkpoint.exists():  # deleted by `lmsweep store gc`
         return None
     import torch

@@ -97,14 +97,14 @@ def _evaluate(
     if not _train_again(runs, {run for one in missing.values() for run in one.runs}, launcher):
         return None
     store = Store(sweeps[0].outputs)
-    stored = {name: StoredRun(store.run(name), config) for name, config in runs.items()}
+    stored = {name: StoredRun(store.folder(name), config) for name, config in runs.items()}
     plan = Plan.of([measurement_job(measurement, stored) for measurement in missing.values()])
     outcome = launcher.submit(plan, Request())
     return None if _on_their_way(plan, outcome) else outcome
 
 
 def _is_done(sweep: Sweep, name: str) -> bool:
-    return Store(sweep.outputs, "evaluations").run(name).read_status().get("state") == "done"
+    return Store(sweep.outputs, "evaluations").folder(name).read_status().get("state") == "done"
 
 
 def _train_again(runs: Mapping[str, RunConfig], needed: Collection[str], launcher: LocalLauncher) -> bool:

@@ -65,7 +65,7 @@ def results_table(outputs: Path, only: Iterable[str] | None = None) -> "pd.DataF
 
     store = Store(outputs)
     rows = overview(outputs, only)
-    return pd.DataFrame([{**row, **_columns(read_yaml(store.run(row["run"]).config))} for row in rows])
+    return pd.DataFrame([{**row, **_columns(read_yaml(store.folder(row["run"]).config))} for row in rows])
 
 
 def export(outputs: Path, sweep: str | None, file: Path) -> int:

@@ -17,9 +17,9 @@ from lmsweep.commands.run import reported
 from lmsweep.config.evaluation import StoredRunsConfig, parse_as
 from lmsweep.config.hydra import config_folder
 from lmsweep.config.request import Request
-from lmsweep.store.folder import RunFolder
+from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Results
-from lmsweep.store.perform import RunFailedError
+from lmsweep.store.run_job import JobFailedError
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.sweeper import register_plugins
@@ -50,7 +50,7 @@ def command(config_name: str, schema: type[C], work: Callable[[C], None]) -> Non
     reported(main(task), schema)
 
 
-def measured(jobs: Sequence[Job]) -> list[tuple[RunFolder, Results]]:
+def measured(jobs: Sequence[Job]) -> list[tuple[JobFolder, Results]]:
     """Have the configured launcher run what the store lacks; raise the first failure."""
     plan = Plan.of(jobs)
     if plan.missing(Request()):
@@ -59,7 +59,7 @@ def measured(jobs: Sequence[Job]) -> list[tuple[RunFolder, Results]]:
             outcome = launcher.submit(plan, Request())
         if outcome.failures:
             name, why = next(iter(outcome.failures.items()))
-            raise RunFailedError(
+            raise JobFailedError(
                 f"Evaluation {name} failed: {why} (details in {plan.jobs[name].folder.error})"
             )
     found = [(plan.jobs[name].folder, plan.jobs[name].folder.read_results()) for name in plan.asked]

@@ -7,7 +7,7 @@ from typing import Any
 from lmsweep.config.evaluation import DistancesConfig
 from lmsweep.config.measurement import Measurement
 from lmsweep.evaluation.jobs import Runs
-from lmsweep.store.folder import RunFolder
+from lmsweep.store.folder import JobFolder
 
 PICTURE = "distances.png"
 
@@ -32,7 +32,7 @@ def draw_agreement(agreements: Sequence[dict[str, Any]], path: Path, title: str)
     figure.savefig(path, dpi=150)
 
 
-def measure_distances(measurement: Measurement, runs: Runs, folder: RunFolder) -> dict[str, Any]:
+def measure_distances(measurement: Measurement, runs: Runs, folder: JobFolder) -> dict[str, Any]:
     """Both distances in every norm, and a picture of them in the job's folder."""
     from lmsweep.attacks.distances import compare_distances
     from lmsweep.evaluation.checkpoints import batches_of, device_of, load_run

@@ -9,7 +9,7 @@ from typing import Any
 from lmsweep.config.measurement import Measurement
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.provenance import provenance
-from lmsweep.store.folder import RunFolder
+from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Needs, Results, Work
 
 Runs = Mapping[str, StoredRun]
@@ -46,7 +46,7 @@ def evaluation_job(measurement: Measurement, runs: Runs, mirror: Mirror | None =
 def _evaluation(measurement: Measurement, runs: Runs, mirror: Mirror | None) -> Iterator[Work]:
     found: list[Results] = []
 
-    def work(folder: RunFolder) -> Results:
+    def work(folder: JobFolder) -> Results:
         started = time.time()
         values = _measure(measurement, runs, folder)
         methods = {name: runs[name].config.method_name() for name in measurement.runs}
@@ -66,7 +66,7 @@ def _evaluation(measurement: Measurement, runs: Runs, mirror: Mirror | None) -> 
         mirror(found[0])
 
 
-def _measure(measurement: Measurement, runs: Runs, folder: RunFolder) -> Results:
+def _measure(measurement: Measurement, runs: Runs, folder: JobFolder) -> Results:
     # These import torch, which a list of jobs does not need.
     if measurement.kind == "attack":
         from lmsweep.evaluation.attack import measure_attack

@@ -6,7 +6,7 @@ import torch
 from lmsweep.config.measurement import Measurement
 from lmsweep.evaluation.checkpoints import device_of, load_run
 from lmsweep.evaluation.jobs import Runs
-from lmsweep.store.folder import RunFolder
+from lmsweep.store.folder import JobFolder
 
 FILE = "regions.npz"  # in the job's folder: the grid, its scores and the data, as figures read them
 RESOLUTION = 200
@@ -14,7 +14,7 @@ AROUND = 0.08  # of the data's width, on every side
 
 
 @torch.inference_mode()
-def measure_regions(measurement: Measurement, runs: Runs, folder: RunFolder) -> dict[str, float]:
+def measure_regions(measurement: Measurement, runs: Runs, folder: JobFolder) -> dict[str, float]:
     """Score a grid around the data: above 0 the network decides for class 1."""
     config, (target,) = measurement.config, measurement.targets
     loaded = load_run(runs[target], config.root, device_of(config))

@@ -9,7 +9,7 @@ import yaml
 
 from lmsweep.config.run import RunConfig, parse
 from lmsweep.errors import ConfigError, UserError
-from lmsweep.store.store import RunFolder, Store
+from lmsweep.store.store import JobFolder, Store
 
 # A cell is what a comparison of methods holds fixed: everything else that counts for a run's identity.
 NOT_IN_CELL = ("seed", "method", "margin", "adversarial", "telemetry")
@@ -19,7 +19,7 @@ NOT_IN_CELL = ("seed", "method", "margin", "adversarial", "telemetry")
 class StoredRun:
     """A finished run and the configuration it was trained with."""
 
-    folder: RunFolder
+    folder: JobFolder
     config: RunConfig
 
     @property
@@ -32,12 +32,12 @@ def find_run(outputs: str, name: str) -> StoredRun:
     """The finished run with this id, the only one whose id begins so, or the one in this folder."""
     path = Path(name)
     if (path / "config.yaml").is_file():
-        return _read(RunFolder(path.resolve()))
+        return _read(JobFolder(path.resolve()))
     root = Store(outputs).root
     found = sorted(folder for folder in root.glob("*") if folder.is_dir() and folder.name.startswith(name))
     exact = [folder for folder in found if folder.name == name]
     if len(exact or found) == 1:
-        return _read(RunFolder((exact or found)[0]))
+        return _read(JobFolder((exact or found)[0]))
     if found:
         ids = ", ".join(folder.name for folder in found[:5])
         raise UserError(f"{name} is the beginning of {len(found)} runs ({ids}, ...); write more of its id.")
@@ -84,7 +84,7 @@ def _draw(config: RunConfig) -> tuple[Any, ...]:
 
 def _finished_cross_entropy(outputs: str) -> Iterator[StoredRun]:
     for path in sorted(Store(outputs).root.glob("*/results.json")):
-        folder = RunFolder(path.parent)
+        folder = JobFolder(path.parent)
         # The results name the method, and are read much faster than a configuration is checked.
         if (folder.read_results() or {}).get("method") != "xent":
             continue
@@ -94,7 +94,7 @@ def _finished_cross_entropy(outputs: str) -> Iterator[StoredRun]:
             continue  # made when there were other keys, so no other run is of its cell
 
 
-def _read(folder: RunFolder) -> StoredRun:
+def _read(folder: JobFolder) -> StoredRun:
     state = folder.read_status().get("state")
     if state != "done":
         raise UserError(f"Run {folder.id} is not finished (it is {state}); train it first.")

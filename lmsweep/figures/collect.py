@@ -65,7 +65,7 @@ def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
     hyperparameters = _settings(identities, chosen)
     rows = []
     for name, config in runs.items():
-        results = store.run(name).read_results()
+        results = store.folder(name).read_results()
         if results is not None:
             keys = identities[name]
             rows.append(
@@ -132,7 +132,7 @@ def distance_points(panel: Panel, rows: pd.DataFrame, store: Store) -> pd.DataFr
     layer = panel.y.metric.removeprefix(DISTANCE_METRIC)
     parts = [pd.DataFrame(columns=[*COLUMNS, "split"])]
     for _, row in rows[rows["method"].isin(panel.methods)].iterrows():
-        lines = [json.loads(line) for line in store.run(row["run"]).metrics.read_text().splitlines()]
+        lines = [json.loads(line) for line in store.folder(row["run"]).metrics.read_text().splitlines()]
         for split, name in SPLITS.items():
             key = f"distance/{split}/{layer}"
             measured = [(line["step"], line[key]) for line in lines if key in line]

@@ -16,7 +16,7 @@ from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
 from lmsweep.figures.drawing.regions import Regions
 from lmsweep.figures.spec import FigureSpec
-from lmsweep.store.folder import RunFolder
+from lmsweep.store.folder import JobFolder
 from lmsweep.store.store import Store
 
 ATTACKER = "xent"  # whose examples black-box attacks take, as the paper
@@ -34,9 +34,9 @@ class Wanted:
     measurement: Measurement
 
     @property
-    def folder(self) -> RunFolder:
+    def folder(self) -> JobFolder:
         """Where the store keeps the measurement, whether it is there or not."""
-        return Store(self.measurement.config.outputs, "evaluations").run(self.measurement.id)
+        return Store(self.measurement.config.outputs, "evaluations").folder(self.measurement.id)
 
 
 def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> dict[str, EvaluationConfig]:

@@ -21,7 +21,7 @@ def expected_cells(
     for panel in spec.panels:
         runs = {name: run for name, run in sweep.runs.items() if run.method_name() in panel.methods}
         for (name, run), xs in zip(runs.items(), _places(panel, runs.values(), attacks), strict=True):
-            status = Store(sweep.outputs).run(name).read_status()
+            status = Store(sweep.outputs).folder(name).read_status()
             reason = f"failed: {status['reason']}" if status.get("state") == "failed" else "not trained"
             if panel.attack and status.get("state") == "done":
                 reason = "not evaluated"

@@ -10,7 +10,7 @@ import yaml
 
 from lmsweep.errors import UserError
 from lmsweep.store.overview import overview
-from lmsweep.store.store import RunFolder, Store
+from lmsweep.store.store import JobFolder, Store
 from lmsweep.store.sweeps import runs_of
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, ten times faster
@@ -46,14 +46,14 @@ def _used_by_figures(outputs: Path) -> set[str]:
     return {run for record in records for run in json.loads(record.read_bytes())["runs"]}
 
 
-def _garbage(folder: RunFolder, used: set[str]) -> Iterator[Path]:
+def _garbage(folder: JobFolder, used: set[str]) -> Iterator[Path]:
     status = folder.read_status()
     yield from _leftovers(folder)
     if status.get("state") == "done" and folder.id not in used and folder.checkpoint.exists():
         yield folder.checkpoint
 
 
-def _leftovers(folder: RunFolder) -> Iterator[Path]:
+def _leftovers(folder: JobFolder) -> Iterator[Path]:
     """What a process left that was killed while it wrote."""
     if not folder.is_running():
         yield from folder.path.glob(".*.tmp")
@@ -71,10 +71,10 @@ def remove(
     asked = set(names) | (runs_of(outputs, sweep) if sweep else set())
     rows = {row["run"]: row for row in overview(outputs, asked if names or sweep else None)}
     for name in names:
-        if not store.run(name).path.is_dir():
+        if not store.folder(name).path.is_dir():
             raise UserError(f"There is no run {name} in {store.root}; `lmsweep status` lists them.")
     chosen = [name for name, row in rows.items() if not failed or row["state"] == "failed"]
-    chosen = [name for name in chosen if store.run(name).path.is_dir()]
+    chosen = [name for name in chosen if store.folder(name).path.is_dir()]
     for name in chosen:
         if rows[name]["state"] == "running":
             raise UserError(f"Run {name} is being trained by process {rows[name]['pid']}; stop that first.")

@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from lmsweep.store.folder import RunFolder
+from lmsweep.store.folder import JobFolder
 from lmsweep.store.store import Store
 
 Results = dict[str, Any]
-Work = Callable[[RunFolder], Results]
+Work = Callable[[JobFolder], Results]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,6 @@ class Job:
         return Store(self.outputs, "runs" if self.kind == "run" else "evaluations")
 
     @property
-    def folder(self) -> RunFolder:
+    def folder(self) -> JobFolder:
         """The job's folder, whether it exists or not."""
-        return self.store.run(self.id)
+        return self.store.folder(self.id)

@@ -1,4 +1,4 @@
-"""Who has a run, and whether they are still alive."""
+"""Leases: which process has a job, and whether that process is still alive."""
 
 import os
 import socket
@@ -13,9 +13,9 @@ import psutil
 
 from lmsweep.errors import UserError
 
-# A claim from another host is given up when its heartbeat is this old; on the same host the process is asked.
+# A lease of another host lapses when its heartbeat is this old; on the same host the process is asked.
 STALE_AFTER_SECONDS = 600.0
-BUSY_SECONDS = 0.5  # between two looks at a run that another process has
+BUSY_SECONDS = 0.5  # between two looks at a job that another process has
 
 T = TypeVar("T")
 
@@ -23,32 +23,32 @@ T = TypeVar("T")
 SLURM_JOB = "LMSWEEP_SLURM_JOB"
 
 
-class RunBusyError(UserError):
-    """Another live process has this run."""
+class JobBusyError(UserError):
+    """Another live process has this job."""
 
 
 def when_free(work: Callable[[], T]) -> T:
-    """Do it; while another live process has the run, wait until that has done it, or has died."""
+    """Do the work; while another live process has the job, wait until that process has ended."""
     while True:
         try:
             return work()
-        except RunBusyError:
+        except JobBusyError:
             time.sleep(BUSY_SECONDS)
 
 
-class ClaimLostError(UserError):
-    """This process was silent for so long that another one took its run over."""
+class LeaseLostError(UserError):
+    """This process was silent for so long that another one took its job over."""
 
 
 class Beats(Protocol):
-    """Something that has to give signs of life."""
+    """A folder whose owner has to show that it is alive."""
 
     def beat(self) -> None:
-        """Give one."""
+        """Renew the heartbeat."""
 
 
 def owner() -> dict[str, Any]:
-    """This process, as a claim names it."""
+    """This process, as a lease names it."""
     pid = os.getpid()
     return {"host": socket.gethostname(), "pid": pid, "pid_started": _process_start(pid), **slurm_job()}
 
@@ -79,8 +79,8 @@ def beating(folders: Sequence[Beats], every_seconds: float = 20.0) -> Iterator[N
         while not stop.wait(every_seconds):
             for folder in folders:
                 # A folder that is lost or cannot be reached now must not silence the others, nor this one's
-                # next beat; whether the claim still holds is asked again when the work ends.
-                with suppress(OSError, ClaimLostError):
+                # next beat; whether the lease still holds is asked again when the work ends.
+                with suppress(OSError, LeaseLostError):
                     folder.beat()
 
     thread = threading.Thread(target=beat, daemon=True, name="heartbeat")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lmsweep.errors import UserError
-from lmsweep.store.store import RunFolder, Store
+from lmsweep.store.store import JobFolder, Store
 from lmsweep.store.sweeps import read_sweeps
 
 # `queued`: pending, and a Slurm job is going to train it. `abandoned`: its process is gone without a word;
@@ -20,11 +20,11 @@ Row = dict[str, Any]
 def overview(outputs: Path, only: Iterable[str] | None = None, kind: str = "runs") -> list[Row]:
     """One row per run, by id; `only` these when given; with another `kind`, per evaluation."""
     store = Store(outputs, kind)
-    folders = store.folders() if only is None else [store.run(name) for name in sorted(only)]
+    folders = store.folders() if only is None else [store.folder(name) for name in sorted(only)]
     return [_row(folder) for folder in folders]
 
 
-def _row(folder: RunFolder) -> Row:
+def _row(folder: JobFolder) -> Row:
     try:
         status = folder.read_status()
         state = status.get("state", "pending")

@@ -1,4 +1,4 @@
-"""The store: one folder per run, written so that a crash at any moment leaves every file whole."""
+"""The store: one folder per job, written so that a crash at any moment leaves every file whole."""
 
 import os
 import shutil
@@ -9,40 +9,40 @@ from typing import Any
 
 from lmsweep.errors import UserError
 from lmsweep.files import locked, unwritable
-from lmsweep.store.folder import RunFolder
-from lmsweep.store.lease import RunBusyError, owner, slurm_job
+from lmsweep.store.folder import JobFolder
+from lmsweep.store.lease import JobBusyError, owner, slurm_job
 
 _GRAVE = ".removed-"
 
 
 class Store:
-    """All runs below one folder, or with another `kind` whatever else is kept in the same way."""
+    """All runs below one folder, or with another `kind` all evaluations."""
 
     def __init__(self, root: str | Path, kind: str = "runs") -> None:
         self.root = Path(root) / kind
         self.noun = kind.removesuffix("s").capitalize()
 
-    def run(self, run_id: str) -> RunFolder:
-        """The folder of a run, whether it exists or not."""
-        return RunFolder(self.root / run_id)
+    def folder(self, job_id: str) -> JobFolder:
+        """The folder of a job, whether it exists or not."""
+        return JobFolder(self.root / job_id)
 
-    def folders(self) -> list[RunFolder]:
-        """Every run there is, by id."""
+    def folders(self) -> list[JobFolder]:
+        """The folder of every job there is, by id."""
         try:
             with os.scandir(self.root) as entries:
                 names = sorted(entry.name for entry in entries if entry.is_dir())
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [self.run(name) for name in names if not name.startswith(".")]
+        return [self.folder(name) for name in names if not name.startswith(".")]
 
     def submit(
-        self, run_id: str, config: Mapping[str, Any], about: Mapping[str, Any], *, force: bool = False
+        self, job_id: str, config: Mapping[str, Any], about: Mapping[str, Any], *, force: bool = False
     ) -> None:
-        """Freeze a run that is going to be trained: it is `pending` until a process claims it.
+        """Freeze a job that is going to be run: the job is `pending` until a process takes its lease.
 
-        A run that a live process has is left as it is, and so is one that is done, except with `force`.
+        A job that a live process has stays as it is; so does a finished job, except with `force`.
         """
-        folder = self._folder(run_id)
+        folder = self._folder(job_id)
         with locked(self.root):
             status = folder.read_status()
             if (status.get("state") == "done" and not force) or folder.is_running(status):
@@ -59,20 +59,20 @@ class Store:
             if force:
                 folder.forget_outcome()
 
-    def assign(self, run_id: str, job: str) -> None:
-        """Record the Slurm job that is going to train a run, unless it has begun or another one has it."""
-        folder = self.run(run_id)
+    def assign(self, job_id: str, job: str) -> None:
+        """Record which Slurm job is going to run a job, unless the job has begun or another process has it."""
+        folder = self.folder(job_id)
         with locked(self.root):
             status = folder.read_status()
             if status.get("state") == "pending":
                 folder.write_status({**status, "slurm": job})
 
-    def lose(self, run_id: str, seen: Mapping[str, Any], reason: str | None) -> bool:
-        """End what `seen` says of a run whose Slurm job is over (failed), or queued again (no `reason`).
+    def lose(self, job_id: str, seen: Mapping[str, Any], reason: str | None) -> bool:
+        """End what `seen` says of a job whose Slurm job is over (failed), or queued again (no `reason`).
 
-        False, and nothing happens, when the run has gone on since it was seen.
+        False, and nothing happens, when the job has gone on since its status was seen.
         """
-        folder = self.run(run_id)
+        folder = self.folder(job_id)
         with locked(self.root):
             status = folder.read_status()
             if any(status.get(key) != seen.get(key) for key in ("state", "attempt", "slurm")):
@@ -83,32 +83,33 @@ class Store:
                 folder.write_error(reason, f"See {folder.log} for what it printed.\n")
         return True
 
-    def claim(
+    def lease(
         self,
-        run_id: str,
+        job_id: str,
         config: Mapping[str, Any],
         about: Mapping[str, Any] | None = None,
         *,
         force: bool = False,
-    ) -> RunFolder | None:
-        """Take a run for this process; None when it is already done and not to be done again by `force`.
+    ) -> JobFolder | None:
+        """Take a job for this process; None when the job is done already, except with `force`.
 
-        Raises RunBusyError while another live process has it. A claim whose process is gone is taken over.
+        Raises JobBusyError while another live process has the job. The lease of a process that is gone is
+        taken over.
         """
-        folder = self._folder(run_id)
+        folder = self._folder(job_id)
         with locked(self.root):
             status = folder.read_status()
             if status.get("state") == "done" and not force:
                 return None
             if folder.is_running(status):
-                raise RunBusyError(
-                    f"{self.noun} {run_id} is in the hands of process {status['pid']} on {status['host']}; "
+                raise JobBusyError(
+                    f"{self.noun} {job_id} is in the hands of process {status['pid']} on {status['host']}; "
                     "wait for it, or stop that process and call again."
                 )
             folder.write_config(config)
             folder.attempt = status.get("attempt", 0) + 1
             now = time.time()
-            claim = {
+            leased = {
                 "state": "running",
                 "attempt": folder.attempt,
                 "created": status.get("created", now),
@@ -116,7 +117,7 @@ class Store:
                 **owner(),
                 "about": dict(about) if about is not None else status.get("about", {}),
             }
-            folder.write_status(claim)
+            folder.write_status(leased)
             folder.error.unlink(missing_ok=True)
             if force:
                 folder.forget_outcome()
@@ -124,22 +125,22 @@ class Store:
                 leftover.unlink()
         return folder
 
-    def give_back(self, run_id: str) -> None:
-        """Make a run `pending` again whose process is gone without having said so."""
-        folder = self.run(run_id)
+    def give_back(self, job_id: str) -> None:
+        """Make a job `pending` again whose process is gone without having said so."""
+        folder = self.folder(job_id)
         with locked(self.root):
             status = folder.read_status()
             if status.get("state") == "running" and not folder.is_running(status):
                 folder.write_status({**status, "state": "pending", "ended": time.time()})
 
-    def remove(self, run_id: str) -> bool:
-        """Delete a run; False, and nothing happens, while a live process has it."""
-        folder = self.run(run_id)
+    def remove(self, job_id: str) -> bool:
+        """Delete a job; False, and nothing happens, while a live process has the job."""
+        folder = self.folder(job_id)
         with locked(self.root):
             if folder.is_running():
                 return False
-            # Out of sight in one step, so that a kill in the middle leaves no half of a run.
-            grave = self.root / f"{_GRAVE}{run_id}-{os.getpid()}"
+            # Out of sight in one step, so that a kill in the middle leaves no half of a job.
+            grave = self.root / f"{_GRAVE}{job_id}-{os.getpid()}"
             folder.path.rename(grave)
         shutil.rmtree(grave)
         return True
@@ -148,8 +149,8 @@ class Store:
         """What `remove` left behind because its process was killed."""
         return sorted(self.root.glob(f"{_GRAVE}*"))
 
-    def _folder(self, run_id: str) -> RunFolder:
-        folder = self.run(run_id)
+    def _folder(self, job_id: str) -> JobFolder:
+        folder = self.folder(job_id)
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -11,8 +11,8 @@ from lmsweep.errors import GivenBackError, UserError
 from lmsweep.files import StoreUnwritableError
 from lmsweep.processes import LIVES, Ended, Pool
 from lmsweep.store.job import Results
-from lmsweep.store.lease import ClaimLostError, RunBusyError
-from lmsweep.store.perform import reason, run_job
+from lmsweep.store.lease import JobBusyError, LeaseLostError
+from lmsweep.store.run_job import reason, run_job
 from lmsweep.sweep.devices import Slot, preload_for
 from lmsweep.sweep.plan import Outcome, Plan, state_for
 from lmsweep.sweep.progress import Progress, duration, label, print_failures
@@ -62,7 +62,7 @@ class LocalSweep:
     def _start(self) -> None:
         while self.queue and self.pool.free and not self.unwritable:
             name = self.queue.popleft()
-            folder = self.store.run(name)
+            folder = self.store.folder(name)
             status = folder.read_status()
             if folder.is_running(status):
                 self._leave(name)
@@ -87,11 +87,11 @@ class LocalSweep:
         elif isinstance(error, StoreUnwritableError):
             self.unwritable = error
             self.progress.stopped(name)
-        elif isinstance(error, RunBusyError | ClaimLostError):
+        elif isinstance(error, JobBusyError | LeaseLostError):
             self._leave(name)
         elif ended.died or isinstance(error, KeyboardInterrupt | GivenBackError):
             self._revive(name, ended.died or "SIGTERM")
-        elif self.store.run(name).read_status().get("state") == "failed":
+        elif self.store.folder(name).read_status().get("state") == "failed":
             self._settle(name)
         else:
             self._fail(name, reason(error) if error else "it ended without a result")
@@ -105,8 +105,8 @@ class LocalSweep:
         why = f"its process died {LIVES} times, the last time by {death}; is there enough memory?"
         job = self.plan.jobs[name]
         try:
-            folder = self.store.claim(name, job.config, job.about)
-        except RunBusyError:
+            folder = self.store.lease(name, job.config, job.about)
+        except JobBusyError:
             self._leave(name)
             return
         if folder is not None:
@@ -121,7 +121,7 @@ class LocalSweep:
     def _look_elsewhere(self) -> None:
         now = time.monotonic()
         for name in [name for name, due in self.elsewhere.items() if due <= now]:
-            folder = self.store.run(name)
+            folder = self.store.folder(name)
             status = folder.read_status()
             if folder.is_running(status):
                 self.elsewhere[name] = now + LOOK_EVERY_SECONDS
@@ -134,7 +134,7 @@ class LocalSweep:
 
     def _settle(self, name: str, *, cached: bool = False) -> None:
         """Take over what the store says about a run that is done or failed."""
-        folder = self.store.run(name)
+        folder = self.store.folder(name)
         try:
             results = folder.read_results()
         except (UserError, OSError) as error:
@@ -178,5 +178,5 @@ def report(plan: Plan, outcome: Outcome, progress: Progress, began: float) -> No
     print(f"{len(plan.jobs)} {plan.noun}{asked}: {counts}, in {spent}; {plan.store.root}", flush=True)
     if outcome.failures:
         about = plan.about()
-        rows = [(n, label(about[n]), why, plan.store.run(n).error) for n, why in outcome.failures.items()]
+        rows = [(n, label(about[n]), why, plan.store.folder(n).error) for n, why in outcome.failures.items()]
         print_failures(rows, plan.noun)

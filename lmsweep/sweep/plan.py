@@ -58,7 +58,7 @@ class Plan:
     def states(self, request: Request) -> dict[str, State]:
         """What has to be done about each job."""
         store = self.store
-        return {name: state_for(store.run(name).read_status(), request) for name in self.jobs}
+        return {name: state_for(store.folder(name).read_status(), request) for name in self.jobs}
 
     def counts(self, request: Request) -> Counter[State]:
         """How many jobs are in which state."""

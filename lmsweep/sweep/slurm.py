@@ -81,7 +81,7 @@ class SlurmSweep:
             self._submit(self._nobodys(self.open, alive, force), force)
         for name, state in states.items():
             if state == "done":
-                self.outcome.results[name] = self.store.run(name).read_results() or {}
+                self.outcome.results[name] = self.store.folder(name).read_results() or {}
                 self.progress.cached(name)
             elif state == "failed":
                 self._fail(name)
@@ -104,7 +104,7 @@ class SlurmSweep:
         """Those of `names` that no job and no process has, and that are not done (with `force`: or are)."""
         found = []
         for name in names:
-            folder = self.store.run(name)
+            folder = self.store.folder(name)
             status = folder.read_status()
             done = status.get("state") == "done" and not force
             if name not in alive and not done and not folder.is_running(status):
@@ -152,13 +152,13 @@ class SlurmSweep:
 
     def _look(self, name: str) -> None:
         """Tell the progress of a run, and take it from the list when it has an end."""
-        status = self.store.run(name).read_status()
+        status = self.store.folder(name).read_status()
         state = status.get("state")
         if state in ("running", "done") and name not in self.progress.began:
             until = status.get("ended", time.time()) if state == "done" else time.time()
             self.progress.started(name, max(0.0, until - status.get("started", until)))
         if state == "done":
-            results = self.store.run(name).read_results() or {}
+            results = self.store.folder(name).read_results() or {}
             self.outcome.results[name] = results
             self.progress.done(name, self.plan.jobs[name].summary(results))
             self.open.remove(name)
@@ -169,6 +169,6 @@ class SlurmSweep:
             self.progress.stopped(name)
 
     def _fail(self, name: str) -> None:
-        reason = str(self.store.run(name).read_status().get("reason", "it failed without a reason"))
+        reason = str(self.store.folder(name).read_status().get("reason", "it failed without a reason"))
         self.outcome.failures[name] = reason
         self.progress.failed(name, reason)

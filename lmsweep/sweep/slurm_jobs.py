@@ -70,7 +70,7 @@ def settle_jobs(store: Store, names: Iterable[str] | None = None) -> set[str]:
 
 def _waiting(store: Store, names: Iterable[str] | None) -> dict[str, dict[str, Any]]:
     """The status of every run that a Slurm job is to end."""
-    folders = store.folders() if names is None else [store.run(name) for name in names]
+    folders = store.folders() if names is None else [store.folder(name) for name in names]
     found = {}
     for folder in folders:
         try:

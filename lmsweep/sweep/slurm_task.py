@@ -16,7 +16,7 @@ from lmsweep.config.request import Request
 from lmsweep.processes import Pool, stop_on_sigterm
 from lmsweep.store.job import Job
 from lmsweep.store.lease import SLURM_JOB
-from lmsweep.store.perform import RunFailedError, run_job
+from lmsweep.store.run_job import JobFailedError, run_job
 from lmsweep.sweep.devices import Slot, places, preload_for
 from lmsweep.sweep.local import run_here
 from lmsweep.sweep.plan import Plan
@@ -57,7 +57,7 @@ class ArrayTask:
             self._give_up(plan)
             raise
         if failed:
-            raise RunFailedError(
+            raise JobFailedError(
                 f"{len(failed)} of {len(plan.jobs)} {plan.noun} failed: {', '.join(failed)}."
             )
 
@@ -74,7 +74,7 @@ class ArrayTask:
     @staticmethod
     def _give_up(plan: Plan) -> None:
         for name in plan.jobs:
-            status = plan.store.run(name).read_status()
+            status = plan.store.folder(name).read_status()
             if status.get("state") in ("pending", "running"):
                 reason = f"Slurm job {status.get('slurm')} was requeued too often; raise hydra.launcher.time"
                 plan.store.lose(name, status, reason)
@@ -89,12 +89,12 @@ def run_together(plan: Plan, rank: int) -> list[str]:
     pool = Pool([UNSEEN_BY_LIGHTNING], preload_for(plan))
     try:
         for name, job in plan.jobs.items():
-            folder = plan.store.run(name)
+            folder = plan.store.folder(name)
             pool.start(name, partial(run_job, job), folder.log if rank == 0 else None)
             while not (ended := pool.wait(1.0)):
                 pass
             if ended[0].died or isinstance(ended[0].error, KeyboardInterrupt):
-                raise RunFailedError(f"The process of {name} died ({ended[0].died or 'SIGTERM'}).")
+                raise JobFailedError(f"The process of {name} died ({ended[0].died or 'SIGTERM'}).")
             if ended[0].error:
                 failed.append(name)
     finally:

@@ -74,7 +74,7 @@ def build_module(config: RunConfig, data: Dataset) -> Classifier:
         lr_decay=optimizer.lr_decay,
         lr_decay_every=optimizer.lr_decay_every,
     )
-    module.configure_optimizers()  # a bad argument is found now rather than after the claim
+    module.configure_optimizers()  # a bad argument is found now rather than after the lease was taken
     return module
 
 

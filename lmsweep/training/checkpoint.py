@@ -27,18 +27,18 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
 class RunCheckpoint(pl.Callback):
     """After each validation: remember the best weights, then save everything in one atomic step.
 
-    `check_claim` is called before the file is replaced; `seconds` says how long the run has trained in all.
+    `check_lease` is called before the file is replaced; `seconds` says how long the run has trained in all.
     """
 
     def __init__(
         self,
         path: Path,
         val_size: int,
-        check_claim: Callable[[], object] = lambda: None,
+        check_lease: Callable[[], object] = lambda: None,
         seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.path = path
-        self.check_claim = check_claim
+        self.check_lease = check_lease
         self.seconds = seconds
         self.val_size = val_size
         self.seen_step = 0
@@ -57,7 +57,7 @@ class RunCheckpoint(pl.Callback):
         if trainer.is_global_zero:
             with replacing(self.path) as temporary:
                 trainer.save_checkpoint(temporary)
-                self.check_claim()
+                self.check_lease()
         else:
             trainer.save_checkpoint(self.path)  # takes part in collecting what is saved; only rank 0 writes
 

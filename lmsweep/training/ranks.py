@@ -1,6 +1,6 @@
 """The other processes of a run over several devices: started here, or found as the tasks of a Slurm step.
 
-Each is made from the run's frozen configuration, never from a command line. Rank 0 claims, writes and speaks;
+Each is made from the run's frozen configuration, never from a command line. Rank 0 takes the lease, writes and speaks;
 the others take part in the training and leave no trace. When one of them dies the run ends at once: with the
 error that it raised, or given back when it was killed.
 """
@@ -22,7 +22,7 @@ from lmsweep.errors import GivenBackError, UserError
 from lmsweep.processes import Ended, Pool
 
 if TYPE_CHECKING:
-    from lmsweep.store.folder import RunFolder
+    from lmsweep.store.folder import JobFolder
     from lmsweep.training.world import World
 
 HERE = "127.0.0.1"
@@ -39,7 +39,7 @@ class RankDiedError(GivenBackError):
 class LocalRanks:
     """The other processes of a run on this machine: there while it trains, gone when it does not."""
 
-    def __init__(self, config: RunConfig, folder: "RunFolder") -> None:
+    def __init__(self, config: RunConfig, folder: "JobFolder") -> None:
         self.config = config
         self.folder = folder
         self.size = config.trainer.processes

@@ -91,13 +91,13 @@ def run(
     job: Parts,
     run_id: str,
     folder: Path,
-    check_claim: Callable[[], object] = lambda: None,
+    check_lease: Callable[[], object] = lambda: None,
     company: Company | None = None,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Train (or go on training) in `folder` and return the results.
 
-    `check_claim` is called before a checkpoint is replaced, and raises when another process has the run.
+    `check_lease` is called before a checkpoint is replaced, and raises when another process has the run.
     `company` brings the other processes that share the training; this one is rank 0.
     `listener` is told what is recorded.
     """
@@ -117,11 +117,11 @@ def run(
         job.module.load_state_dict(checkpoint["state_dict"])
         replay(folder / "metrics.jsonl", listener.log)
     else:
-        keeper = RunCheckpoint(checkpoint_path, len(job.data.val), check_claim, seconds)
+        keeper = RunCheckpoint(checkpoint_path, len(job.data.val), check_lease, seconds)
         with (company or NoCompany()).joined() as world:
             chosen = fit(job, folder, checkpoint, keeper, world, listener.log)
         train_seconds = seconds()
-        check_claim()
+        check_lease()
         save_finished(checkpoint_path, job.module, chosen, train_seconds)
     data, config = job.data, job.config
     metrics: dict[str, Any] = dict(chosen)

@@ -9,7 +9,7 @@ from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.audit import audit_measurement, judged
 from lmsweep.evaluation.jobs import evaluation_job
 from lmsweep.evaluation.runs import find_run
-from lmsweep.store.perform import run_job
+from lmsweep.store.run_job import run_job
 from tests.evaluation.conftest import audit_request, named
 from tests.evaluation.test_commands import command
 

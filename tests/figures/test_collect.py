@@ -38,7 +38,7 @@ def runs(tmp_path):
         name = run_id(one.identity_dict())
         found[name] = one
         metrics = {"steps": 10, "val_accuracy": 0.1 * gamma, "test_accuracy": noise + seed}
-        folder = store.claim(name, one.to_dict())
+        folder = store.lease(name, one.to_dict())
         lines = [{"step": s, "distance/test/input": s + seed, "distance/val/input": -s} for s in (0, 10)]
         folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in (*lines, {"step": 5, "a": 1})))
         folder.finish({"metrics": metrics, "train_seconds": 20.0 * gamma})

@@ -18,16 +18,16 @@ def store(tmp_path):
     store = Store(tmp_path)
     for name, keys in (("used", ("seed=1",)), ("unused", ("margin.gamma=[1,2,3,4,5]",))):
         one = config(*keys)
-        folder = store.claim(name, one.to_dict(), one.about())
+        folder = store.lease(name, one.to_dict(), one.about())
         folder.checkpoint.write_bytes(b"x" * 1000)
         folder.finish({"seconds": 2.0, "metrics": METRICS})
-    store.claim("broken", config().to_dict(), config().about()).fail("it broke", "")
-    (store.run("broken").path / ".results.json.1.tmp").write_text("half")
-    busy = store.claim("busy", config().to_dict(), config().about())
+    store.lease("broken", config().to_dict(), config().about()).fail("it broke", "")
+    (store.folder("broken").path / ".results.json.1.tmp").write_text("half")
+    busy = store.lease("busy", config().to_dict(), config().about())
     busy.checkpoint.write_bytes(b"x" * 1000)
     evaluations = Store(tmp_path, "evaluations")
-    evaluations.claim("e-used", {"targets": ["used"], "source": None}).finish({})
-    evaluations.claim("e-broken", {"targets": ["used"], "source": "broken"}).finish({})
+    evaluations.lease("e-used", {"targets": ["used"], "source": None}).finish({})
+    evaluations.lease("e-broken", {"targets": ["used"], "source": "broken"}).finish({})
     return store
 
 
@@ -48,16 +48,16 @@ def test_gc_keeps_what_figures_use_and_what_is_running(store, tmp_path, capsys):
     record = tmp_path / "figures" / "smoke" / "fig2.json"
     record.parent.mkdir(parents=True)
     record.write_text(json.dumps({"runs": ["used"]}))
-    grave = store.run("unused").path.with_name(".removed-gone-1")  # of a process killed while it deleted
+    grave = store.folder("unused").path.with_name(".removed-gone-1")  # of a process killed while it deleted
     grave.mkdir()
     (grave / "log.txt").write_text("x")
     assert call(capsys, tmp_path, "gc", "--dry-run") == "3 files would be deleted, 0.0 MB"
-    assert store.run("unused").checkpoint.exists()
+    assert store.folder("unused").checkpoint.exists()
     assert call(capsys, tmp_path, "gc") == "3 files deleted, 0.0 MB"
     assert not grave.exists()
     kept = [folder.id for folder in store.folders() if folder.checkpoint.exists()]
     assert kept == ["busy", "used"]
-    assert store.run("unused").read_results()["metrics"] == METRICS
+    assert store.folder("unused").read_results()["metrics"] == METRICS
     assert not list(tmp_path.rglob("*.tmp"))
 
 
@@ -75,7 +75,7 @@ def test_rm_refuses_what_it_should(store, tmp_path, capsys):
     assert "Nothing to delete" in refused(capsys, tmp_path, "rm")
     assert "There is no run nope" in refused(capsys, tmp_path, "rm", "used", "nope")
     assert "is being trained" in refused(capsys, tmp_path, "rm", "used", "busy")
-    assert store.run("used").path.exists()
+    assert store.folder("used").path.exists()
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -87,7 +87,7 @@ def test_export_has_a_row_per_run_with_configuration_and_results(store, tmp_path
     assert table.loc["used", "config.seed"] == 1
     assert table.loc["unused", "config.margin.gamma"] == "[1.0, 2.0, 3.0, 4.0, 5.0]"
     assert table.loc["broken", "reason"] == "it broke"
-    names = set(yaml.safe_load(store.run("used").config.read_text()))
+    names = set(yaml.safe_load(store.folder("used").config.read_text()))
     assert names <= {column.split(".")[1] for column in table if column.startswith("config.")}
 
 

@@ -22,13 +22,13 @@ METRICS = {"val_accuracy": 0.5, "test_accuracy": 0.25}
 @pytest.fixture
 def store(tmp_path):
     store = Store(tmp_path)
-    store.claim("a-done", {}, ABOUT).finish({"seconds": 2.0, "metrics": METRICS})
-    store.claim("b-failed", {}, ABOUT).fail("it broke", "")
+    store.lease("a-done", {}, ABOUT).finish({"seconds": 2.0, "metrics": METRICS})
+    store.lease("b-failed", {}, ABOUT).fail("it broke", "")
     store.submit("c-pending", {}, ABOUT)
-    store.claim("d-running", {}, ABOUT)
-    gone = store.claim("e-abandoned", {}, ABOUT)
+    store.lease("d-running", {}, ABOUT)
+    gone = store.lease("e-abandoned", {}, ABOUT)
     gone.status.write_text(json.dumps({**gone.read_status(), "pid": 2**22 + 1}))
-    store.claim("f-damaged", {}, ABOUT).status.write_text("{")
+    store.lease("f-damaged", {}, ABOUT).status.write_text("{")
     return store
 
 
@@ -108,7 +108,7 @@ def test_a_store_is_read_once_whatever_its_size(tmp_path):
     for size in (50, 200):
         outputs = tmp_path / str(size)
         for number in range(size):
-            Store(outputs).claim(f"{number:012x}", {}, ABOUT).finish({"seconds": 2.0, "metrics": METRICS})
+            Store(outputs).lease(f"{number:012x}", {}, ABOUT).finish({"seconds": 2.0, "metrics": METRICS})
         command = [sys.executable, "-c", COUNTING, str(outputs)]
         answer = subprocess.run(command, capture_output=True, text=True, check=True)
         assert f"{size} done" in answer.stdout

@@ -13,8 +13,8 @@ import pytest
 from lmsweep.errors import GivenBackError, UserError
 from lmsweep.files import StoreUnwritableError, write_atomically
 from lmsweep.store.job import Job
-from lmsweep.store.lease import STALE_AFTER_SECONDS, ClaimLostError, RunBusyError, beating
-from lmsweep.store.perform import RunFailedError, run_job
+from lmsweep.store.lease import STALE_AFTER_SECONDS, JobBusyError, LeaseLostError, beating
+from lmsweep.store.run_job import JobFailedError, run_job
 from lmsweep.store.store import Store
 from tests.sweep.sweeping import wait_until
 
@@ -22,9 +22,9 @@ from tests.sweep.sweeping import wait_until
 def claim_and_wait(root, results, barrier):
     barrier.wait()
     try:
-        folder = Store(root).claim("abc", {"seed": 1})
+        folder = Store(root).lease("abc", {"seed": 1})
         results.put("claimed" if folder else "done")
-    except RunBusyError:
+    except JobBusyError:
         results.put("busy")
     barrier.wait()  # the claim of a process that ended could be taken over
 
@@ -43,10 +43,10 @@ def test_of_many_processes_one_gets_the_run(tmp_path):
 
 def test_a_claim_of_a_dead_process_is_taken_over_and_counted(tmp_path):
     context = multiprocessing.get_context("fork")
-    worker = context.Process(target=lambda: (Store(tmp_path).claim("abc", {}), os._exit(9)))
+    worker = context.Process(target=lambda: (Store(tmp_path).lease("abc", {}), os._exit(9)))
     worker.start()
     worker.join()
-    folder = Store(tmp_path).claim("abc", {})
+    folder = Store(tmp_path).lease("abc", {})
     assert folder.read_status()["attempt"] == 2
     assert folder.read_status()["pid"] == os.getpid()
 
@@ -57,57 +57,57 @@ def edit_status(folder, **changes):
 
 def test_a_process_id_that_was_given_out_again_does_not_hold_a_claim(tmp_path):
     store = Store(tmp_path)
-    folder = store.claim("abc", {})
-    with pytest.raises(RunBusyError, match=str(os.getpid())):
-        store.claim("abc", {})
+    folder = store.lease("abc", {})
+    with pytest.raises(JobBusyError, match=str(os.getpid())):
+        store.lease("abc", {})
     edit_status(folder, pid_started=folder.read_status()["pid_started"] - 100)
-    assert store.claim("abc", {}).read_status()["attempt"] == 2
+    assert store.lease("abc", {}).read_status()["attempt"] == 2
 
 
 def test_a_claim_from_another_host_lives_as_long_as_its_heartbeat(tmp_path):
     store = Store(tmp_path)
-    folder = store.claim("abc", {})
+    folder = store.lease("abc", {})
     edit_status(folder, host=f"not-{socket.gethostname()}", pid=1)
-    with pytest.raises(RunBusyError, match="not-"):
-        store.claim("abc", {})
+    with pytest.raises(JobBusyError, match="not-"):
+        store.lease("abc", {})
     old = time.time() - STALE_AFTER_SECONDS - 1
     os.utime(folder.status, (old, old))
     folder.beat()
-    with pytest.raises(RunBusyError):
-        store.claim("abc", {})
+    with pytest.raises(JobBusyError):
+        store.lease("abc", {})
     os.utime(folder.status, (old, old))
-    assert store.claim("abc", {}) is not None
+    assert store.lease("abc", {}) is not None
 
 
 def test_the_life_of_a_run(tmp_path):
     store = Store(tmp_path)
-    folder = store.claim("abc", {"seed": 3})
+    folder = store.lease("abc", {"seed": 3})
     assert folder.config.read_text() == "seed: 3\n"
     assert folder.read_results() is None
     folder.fail("it broke", "Traceback ...")
     assert folder.read_status()["state"] == "failed"
     assert folder.error.read_text().startswith("it broke")
-    folder = store.claim("abc", {"seed": 3})
+    folder = store.lease("abc", {"seed": 3})
     folder.release()
     assert folder.read_status()["state"] == "pending"
-    folder = store.claim("abc", {"seed": 3})
+    folder = store.lease("abc", {"seed": 3})
     folder.finish({"metrics": {"accuracy": 1.0}})
     assert folder.read_status()["attempt"] == 3
     assert folder.read_results() == {"metrics": {"accuracy": 1.0}}
     assert not folder.error.exists()
     assert "reason" not in folder.read_status()
-    assert store.claim("abc", {"seed": 3}) is None
+    assert store.lease("abc", {"seed": 3}) is None
 
 
 def test_a_process_that_lost_its_claim_leaves_the_run_alone(tmp_path):
     store = Store(tmp_path)
-    slow = store.claim("abc", {})
+    slow = store.lease("abc", {})
     edit_status(slow, host="elsewhere")
     old = time.time() - STALE_AFTER_SECONDS - 1
     os.utime(slow.status, (old, old))
-    owner = store.claim("abc", {})
+    owner = store.lease("abc", {})
     for end in (slow.release, lambda: slow.fail("late", ""), lambda: slow.finish({"late": True})):
-        with pytest.raises(ClaimLostError, match="taken over"):
+        with pytest.raises(LeaseLostError, match="taken over"):
             end()
     assert not slow.results.exists()
     assert not slow.error.exists()
@@ -154,7 +154,7 @@ def test_an_error_is_recorded_as_the_jobs_failure_and_told_in_one_sentence(tmp_p
         raise ArithmeticError("the real reason")
 
     job = job_of(tmp_path, work)
-    with pytest.raises(RunFailedError, match=r"Run abc failed: ArithmeticError: the real reason \(details"):
+    with pytest.raises(JobFailedError, match=r"Run abc failed: ArithmeticError: the real reason \(details"):
         run_job(job)
     assert job.folder.read_status()["state"] == "failed"
 
@@ -173,10 +173,10 @@ def test_work_that_was_stopped_is_given_back(tmp_path, error):
 def test_a_claim_that_is_lost_in_the_work_is_no_failure_of_the_run(tmp_path):
     def work(folder):
         edit_status(folder, attempt=7)
-        folder.check_claim()
+        folder.check_lease()
 
     job = job_of(tmp_path, work)
-    with pytest.raises(ClaimLostError):
+    with pytest.raises(LeaseLostError):
         run_job(job)
     assert job.folder.read_status()["attempt"] == 7
     assert job.folder.read_status()["state"] == "running"
@@ -189,7 +189,7 @@ def test_the_reason_of_a_failure_is_told_though_the_claim_was_lost(tmp_path):
         raise ArithmeticError("the real reason")
 
     job = job_of(tmp_path, fail)
-    with pytest.raises(RunFailedError, match="the real reason"):
+    with pytest.raises(JobFailedError, match="the real reason"):
         run_job(job)
     assert job.folder.read_status()["state"] == "running"
 
@@ -205,7 +205,7 @@ def test_a_disk_that_is_full_already_is_told_as_that(tmp_path, monkeypatch):
 
 def test_a_folder_that_vanishes_does_not_silence_the_others(tmp_path):
     store = Store(tmp_path)
-    gone, alive = store.claim("gone", {}), store.claim("alive", {})
+    gone, alive = store.lease("gone", {}), store.lease("alive", {})
     gone.status.unlink()
     os.utime(alive.status, (0, 0))
     with beating([gone, alive], every_seconds=0.05):
@@ -213,22 +213,22 @@ def test_a_folder_that_vanishes_does_not_silence_the_others(tmp_path):
 
 
 def test_a_damaged_status_is_named(tmp_path):
-    folder = Store(tmp_path).claim("abc", {})
+    folder = Store(tmp_path).lease("abc", {})
     folder.status.write_text("{")
     with pytest.raises(UserError, match=r"status\.json is damaged"):
         folder.read_status()
 
 
 def test_a_new_claim_clears_what_a_killed_process_left(tmp_path):
-    folder = Store(tmp_path).claim("abc", {})
+    folder = Store(tmp_path).lease("abc", {})
     folder.fail("it broke", "")
     (folder.path / ".results.json.123.tmp").write_text("half")
-    folder = Store(tmp_path).claim("abc", {})
+    folder = Store(tmp_path).lease("abc", {})
     assert sorted(p.name for p in folder.path.iterdir()) == ["config.yaml", "status.json"]
 
 
 def test_the_heartbeat_goes_on_while_the_work_is_busy(tmp_path):
-    folder = Store(tmp_path).claim("abc", {})
+    folder = Store(tmp_path).lease("abc", {})
     with beating([folder], every_seconds=0.05):
         for _ in range(3):
             os.utime(folder.status, (0, 0))
@@ -254,43 +254,43 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_rubbish(tmp_path, monkeyp
 
 def test_a_store_that_cannot_be_written_is_named():
     with pytest.raises(UserError, match=r"outputs=/proc/nowhere cannot be written.*LMSWEEP_OUTPUTS"):
-        Store("/proc/nowhere").claim("abc", {})
+        Store("/proc/nowhere").lease("abc", {})
 
 
 def test_a_submitted_run_waits_with_its_frozen_configuration(tmp_path):
     store = Store(tmp_path)
     store.submit("abc", {"seed": 1}, {"method": "xent"})
-    folder = store.run("abc")
+    folder = store.folder("abc")
     assert folder.read_status()["state"] == "pending"
     assert folder.config.read_text() == "seed: 1\n"
     store.submit("abc", {"seed": 2}, {"method": "xent"})
     assert folder.config.read_text() == "seed: 2\n"
-    claimed = store.claim("abc", {"seed": 2})
+    claimed = store.lease("abc", {"seed": 2})
     assert claimed.read_status()["about"] == {"method": "xent"}
     store.submit("abc", {"seed": 3}, {})
     assert (folder.read_status()["state"], folder.config.read_text()) == ("running", "seed: 2\n")
     claimed.fail("it broke", "", final=True)
     store.submit("abc", {"seed": 3}, {})
     assert folder.read_status().keys() == {"state", "attempt", "created", "about"}
-    store.claim("abc", {}).finish({})
+    store.lease("abc", {}).finish({})
     store.submit("abc", {"seed": 4}, {})
     assert folder.read_status()["state"] == "done"
 
 
 def test_force_starts_afresh(tmp_path):
     store = Store(tmp_path)
-    folder = store.claim("abc", {})
+    folder = store.lease("abc", {})
     folder.checkpoint.write_text("old")
     folder.metrics.write_text("old")
     folder.finish({"old": True})
-    again = store.claim("abc", {}, force=True)
+    again = store.lease("abc", {}, force=True)
     assert again.read_status()["attempt"] == 2
     assert not any(file.exists() for file in (folder.checkpoint, folder.metrics, folder.results))
 
 
 def test_a_run_is_given_back_only_when_its_process_is_gone(tmp_path):
     store = Store(tmp_path)
-    folder = store.claim("abc", {})
+    folder = store.lease("abc", {})
     store.give_back("abc")
     assert folder.read_status()["state"] == "running"
     edit_status(folder, pid=2**22 + 1)
@@ -300,7 +300,7 @@ def test_a_run_is_given_back_only_when_its_process_is_gone(tmp_path):
 
 def test_a_live_run_is_not_removed(tmp_path):
     store = Store(tmp_path)
-    folder = store.claim("abc", {})
+    folder = store.lease("abc", {})
     assert not store.remove("abc")
     folder.release()
     assert store.remove("abc")

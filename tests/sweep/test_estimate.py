@@ -22,7 +22,7 @@ def test_what_does_not_cost_time_does_not_count():
 
 
 def finished(store, name, key, seconds):
-    store.claim(name, {}).finish({"cost_key": key, "seconds": seconds, "metrics": {}})
+    store.lease(name, {}).finish({"cost_key": key, "seconds": seconds, "metrics": {}})
 
 
 def test_past_runs_say_how_long_the_next_ones_take(tmp_path):
@@ -32,7 +32,7 @@ def test_past_runs_say_how_long_the_next_ones_take(tmp_path):
     for name, seconds in (("a", 1.0), ("b", 100.0), ("c", 3.0)):
         finished(store, name, key, seconds)
     finished(store, "d", "other", 50.0)
-    store.claim("e", {})
+    store.lease("e", {})
     assert past_seconds(store) == {key: 3.0, "other": 50.0}
     assert estimate(plan, plan.asked, [{}]) == dict.fromkeys(plan.asked, 3.0)
 

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 from lmsweep.commands.jobs import training_job
 from lmsweep.commands.sync import look, main, sync
 from lmsweep.errors import UserError
-from lmsweep.store.perform import run_job
+from lmsweep.store.run_job import run_job
 from lmsweep.tracking.wandb_run import CARD, LOCK
 from lmsweep.training.run import prepare_run
 from tests.config.test_run import config

@@ -27,12 +27,12 @@ def main() -> None:
             one = config(
                 f"method={method}", f"margin.gamma={gamma}", f"data.label_noise={noise}", f"seed={seed}"
             )
-            folder = store.claim(run_id(one.identity_dict()), one.to_dict(), one.about())
+            folder = store.lease(run_id(one.identity_dict()), one.to_dict(), one.about())
             metrics = {"steps": 100, "val_accuracy": validation, "test_accuracy": test}
             seconds = 1.0 if method == "xent" else 3.0
             folder.finish({"metrics": metrics, "seconds": seconds, "train_seconds": seconds})
     failed = config("method=hinge", "data.label_noise=0.4")
-    store.claim(run_id(failed.identity_dict()), failed.to_dict(), failed.about()).fail("it broke", "")
+    store.lease(run_id(failed.identity_dict()), failed.to_dict(), failed.about()).fail("it broke", "")
     (store.root / ".lock").unlink()
 
 

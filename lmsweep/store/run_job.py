@@ -5,12 +5,12 @@ from contextlib import suppress
 
 from lmsweep.errors import FinalError, GivenBackError, UserError
 from lmsweep.files import unwritable
-from lmsweep.store.folder import RunFolder
+from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Results
-from lmsweep.store.lease import ClaimLostError, beating
+from lmsweep.store.lease import LeaseLostError, beating
 
 
-class RunFailedError(UserError):
+class JobFailedError(UserError):
     """A job that stopped with an error; the details are in its folder."""
 
 
@@ -24,7 +24,7 @@ def run_job(job: Job, *, force: bool = False) -> Results:
         return helped
     with job.begin() as work:
         try:
-            folder = job.store.claim(job.id, job.config, job.about, force=force)
+            folder = job.store.lease(job.id, job.config, job.about, force=force)
         except OSError as error:
             raise unwritable(error, job.store.root.parent) or error from None
         if folder is None:
@@ -34,10 +34,10 @@ def run_job(job: Job, *, force: bool = False) -> Results:
                 results = work(folder)
             folder.finish(results)
         except (KeyboardInterrupt, SystemExit, GivenBackError):
-            with suppress(ClaimLostError):
+            with suppress(LeaseLostError):
                 folder.release()
             raise
-        except ClaimLostError:
+        except LeaseLostError:
             raise  # another process has the job now
         except Exception as error:
             raise _failure(job, folder, error) from error
@@ -49,13 +49,13 @@ def reason(error: BaseException) -> str:
     return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
 
 
-def _failure(job: Job, folder: RunFolder, error: Exception) -> UserError:
+def _failure(job: Job, folder: JobFolder, error: Exception) -> UserError:
     """Record why the job stopped, and return that as one sentence."""
     no_room = unwritable(error, job.store.root.parent)
     why = reason(error)
     if no_room is None:
         try:
-            with suppress(ClaimLostError):
+            with suppress(LeaseLostError):
                 folder.fail(why, traceback.format_exc(), final=isinstance(error, FinalError))
         except OSError as another:
             no_room = unwritable(another, job.store.root.parent)
@@ -63,7 +63,7 @@ def _failure(job: Job, folder: RunFolder, error: Exception) -> UserError:
                 raise
     if no_room is not None:
         # What the full disk does not take stays behind as a dead process's lease, which anyone takes over.
-        with suppress(OSError, ClaimLostError):
+        with suppress(OSError, LeaseLostError):
             folder.release()
         return no_room
-    return RunFailedError(f"{job.store.noun} {job.id} failed: {why} (details in {folder.error})")
+    return JobFailedError(f"{job.store.noun} {job.id} failed: {why} (details in {folder.error})")
