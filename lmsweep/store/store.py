@@ -60,7 +60,7 @@ class Store:
                 folder.forget_outcome()
 
     def assign(self, job_id: str, job: str) -> None:
-        """Record which Slurm job is going to run a job, unless the job has begun or another process has it."""
+        """Record which Slurm job is going to run a job, unless the job has begun already."""
         folder = self.folder(job_id)
         with locked(self.root):
             status = folder.read_status()

@@ -1,7 +1,7 @@
 """The processes of a run as the tasks of one Slurm step: `srun --ntasks-per-node=DEVICES --nodes=NUM_NODES`.
 
-All tasks are given the same configuration. Task 0 takes the lease, trains and records; the others meet it at an
-address that all can work out, wait for what it says, take part, and return the results that it sends them.
+All tasks are given the same configuration. Task 0 takes the lease, trains and records; the others meet task 0
+at an address that all can work out, wait for its word, take part, and return the results that it sends them.
 """
 
 import hashlib
