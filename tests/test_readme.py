@@ -56,7 +56,7 @@ def test_the_table_of_figures_is_what_was_published():
 
 
 def test_the_loss_in_five_lines_trains():
-    (example,) = blocks("python")
+    example, _ = blocks("python")
     torch.manual_seed(0)
     features, classifier = nn.Sequential(nn.Linear(4, 8), nn.ReLU()), nn.Linear(8, 3)
     names = {"features": features, "classifier": classifier, "cross_entropy": cross_entropy}
@@ -76,9 +76,11 @@ def copy(tmp_path_factory):
         shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
     shutil.copyfile(ROOT / "pyproject.toml", folder / "pyproject.toml")
     added = re.findall(
-        r"`([\w/.]+\.yaml)`:\n\n```yaml\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL
+        r"`([\w/.]+\.(?:yaml|py))`:\n\n```(?:yaml|python)\n(.*?)^```$",
+        README.read_text(),
+        re.MULTILINE | re.DOTALL,
     )
-    assert len(added) == len(blocks("yaml")) == 4
+    assert len(added) == len(blocks("yaml")) + 1 == 6
     for name, body in added:
         path = folder / name
         assert not path.exists()
@@ -114,13 +116,18 @@ TARGETS = [
 
 
 def test_the_readme_has_commands_to_test():
-    assert len(COMMANDS) == 4
+    assert len(COMMANDS) == 5
     assert [target.split()[1] for target in TARGETS] == ["test", "reproduce-figure", "reproduce-figure"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_works_as_shown(copy, command):
-    arguments = ["-m", *command.split()]
+    arguments = ["-m", *command.partition("#")[0].split()]
+    if "RUN" in arguments:
+        done = call(copy, "-m", "lmsweep", "method=xent", "trainer.max_steps=4", "trainer.val_every=4")
+        arguments[arguments.index("RUN")] = Path(done.split()[0]).name
+        assert re.search(r"darkness from itself, .* 0: \d", call(copy, *arguments))
+        return
     if "=" in command:  # a run or a sweep: a few steps say as much about the command as a whole training
         arguments += ["trainer.max_steps=4", "trainer.val_every=4", "trainer.log_every=2"]
     out = call(copy, *arguments)

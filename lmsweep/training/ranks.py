@@ -1,8 +1,8 @@
 """The other processes of a run over several devices: started here, or found as the tasks of a Slurm step.
 
-Each is made from the run's frozen configuration, never from a command line. Rank 0 takes the lease, writes and
-speaks; the others take part in the training and leave no trace. When one of them dies the run ends at once: with
-the error that it raised, or given back when it was killed.
+Each is made from the run's frozen configuration, never from a command line. Rank 0 takes the lease, writes
+and speaks; the others take part in the training and leave no trace. When one of them dies the run ends at
+once: with the error that it raised, or given back when it was killed.
 """
 
 import multiprocessing
