@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -105,7 +106,8 @@ def _fork(arguments: tuple[Any, ...], name: str) -> ForkServerProcess:
         # A blocked signal is not lost for this process, and stays blocked for its children.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         try:
-            process.start()
+            with _script_hidden():
+                process.start()
             break
         except (EOFError, OSError):
             if pause is None:
@@ -114,6 +116,22 @@ def _fork(arguments: tuple[Any, ...], name: str) -> ForkServerProcess:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return process
+
+
+@contextmanager
+def _script_hidden() -> Iterator[None]:
+    """Keep a new worker from running the user's script again, as multiprocessing would have it do.
+
+    Tasks travel whole, also those that the script defines, so that workers need nothing of the script.
+    """
+    script = vars(sys.modules["__main__"])
+    before: dict[str, Any] = {name: script[name] for name in ("__file__", "__spec__") if name in script}
+    script.pop("__file__", None)
+    script["__spec__"] = None
+    try:
+        yield
+    finally:
+        script.update(before)
 
 
 def _ended(worker: _Worker) -> Ended:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -42,7 +43,8 @@ class Wanted:
 def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> dict[str, EvaluationConfig]:
     """The configuration of every attack of a figure, without runs; `overrides` come from the scale.
 
-    An override of `attack.KEY` is for those attacks of the figure that have the key.
+    An override of `attack.KEY` is for those attacks of the figure that have the key: a scale serves figures
+    with different attacks.
     """
     of_attacks = [override for override in overrides if override.startswith("attack.")]
     common = [override for override in overrides if override not in of_attacks]
@@ -53,9 +55,10 @@ def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> 
             keys = _composed("evaluation", outputs, own)["attack"]
             own += [override for override in of_attacks if _key(override) in keys]
         configs[name] = parse_as(EvaluationConfig, _composed("evaluation", outputs, own))
-    for override in of_attacks if configs else ():
-        if not any(_key(override) in type(config.attack).model_fields for config in configs.values()):
-            raise ConfigError(f"{override} is not allowed: no attack of {spec.name} has the key.")
+    known = {key for file in Path(config_folder(), "attack").glob("*.yaml") for key in _keys(file)}
+    for override in of_attacks:
+        if _key(override) not in known:
+            raise ConfigError(f"{override} is not allowed: no attack in conf/attack/ has the key.")
     for panel in spec.panels:
         allowed = configs[panel.attack].attack.strengths if panel.attack else ()
         if panel.y.at is not None and panel.y.at not in allowed:
@@ -147,6 +150,10 @@ def read_regions(wanted: Sequence[Wanted]) -> list[Regions]:
             with np.load(one.folder.path / REGIONS_FILE, allow_pickle=False) as arrays:
                 found.append(Regions(one.name, **arrays, test_accuracy=results["test_accuracy"]))
     return found
+
+
+def _keys(file: Path) -> dict[str, Any]:
+    return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(file)))
 
 
 def _attackers(selected: pd.DataFrame) -> dict[int, str]:

@@ -8,7 +8,7 @@ from benchmarks import store, training_loop
 from benchmarks.steps import agree, call_per_layer_and_class, cross_entropy, margin, mnist
 from lmsweep.figures.collect import run_rows
 from lmsweep.store.overview import overview
-from lmsweep.sweep.plan import Plan
+from lmsweep.store.store import Store
 from tests.config.test_run import config
 
 
@@ -40,8 +40,8 @@ def test_a_loop_that_trains_something_else_is_no_reference(monkeypatch):
 
 
 def test_the_invented_store_is_read_like_a_real_one(tmp_path):
-    runs = [config(f"seed={seed}", f"outputs={tmp_path}") for seed in range(3)]
-    plan = Plan.of(runs)
-    store.fill(plan.runs, tmp_path)
+    configs = [config(f"seed={seed}", f"outputs={tmp_path}") for seed in range(3)]
+    runs = {one.id: one for one in configs}
+    store.fill(runs, tmp_path)
     assert [row["state"] for row in overview(tmp_path)] == ["done"] * 3
-    assert sorted(run_rows(plan.runs, plan.store, store.AXES)["seed"]) == [0, 1, 2]
+    assert sorted(run_rows(runs, Store(tmp_path), store.AXES)["seed"]) == [0, 1, 2]

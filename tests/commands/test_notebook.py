@@ -28,9 +28,8 @@ def test_the_example_of_the_page_runs(tmp_path):
         timeout=1200,
     )
     assert done.returncode == 0, done.stderr
-    (line,) = (line for line in done.stdout.splitlines() if str(tmp_path / "outputs" / "runs") in line)
-    name = line.split()[0]
-    assert (tmp_path / "outputs" / "runs" / name / "results.json").exists()
+    folder, name = re.search(r"^\w+ 0\.\d+ (.*/(\w+))$", done.stdout, re.MULTILINE).groups()
+    assert Path(folder, "results.json").exists()
     assert re.search(r"^xent +0\.\d+$", done.stdout, re.MULTILINE)
     assert re.search(rf"{name} +done +margin_linf_all", done.stdout)
 

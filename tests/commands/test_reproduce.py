@@ -19,11 +19,9 @@ TINY = (
     "trainer.max_steps=2",
     "trainer.val_every=2",
     "trainer.batch_size=8",
-    "++grid.label_noise='0,0.8'",
-    "++grid.fraction='1,0.5'",
-    "++grid.gammas={l1:'1,2',l2:'1,2',linf:'1,2'}",
-    "grid.evaluation=['samples=10','attack.alpha=0.1']",
-    "grid.audit=['samples=10','queries=2','restarts=1','pgd_steps=2','alpha=0.1']",
+    "++grid.fractions='1,0.5'",
+    "++grid.evaluation=['samples=10','attack.alpha=0.1']",
+    "++grid.audit=['samples=10','queries=2','restarts=1','pgd_steps=2','alpha=0.1']",
 )
 
 

@@ -10,15 +10,15 @@ ABOUT = {
     name: {"method": "xent", "data": "digits", "label_noise": 0.0, "fraction": 1.0, "seed": seed}
     for seed, name in enumerate("abcd")
 }
-RESULTS = {"metrics": {"val_accuracy": 0.5, "test_accuracy": 0.25}}
+SUMMARY = "validation 50.00%  test 25.00%"
 
 
 def filled(console):
-    progress = Progress(ABOUT, 2, console)
+    progress = Progress(ABOUT, 2, console=console)
     progress.cached("a")
     progress.started("b")
     progress.began["b"] -= 10
-    progress.done("b", RESULTS)
+    progress.done("b", SUMMARY)
     progress.started("c")
     progress.failed("c", "it broke")
     progress.started("d")

@@ -10,7 +10,7 @@ from lmsweep.margin import MarginLoss
 from lmsweep.margin.batch_norm import per_sample_batch_norm
 from lmsweep.margin.capture import capture
 from lmsweep.models import WideResNet
-from lmsweep.processes import call_all
+from lmsweep.processes import call_each, value_of
 from lmsweep.seeds import ALL
 from lmsweep.training.sync_batch_norm import sync_batch_norm
 from lmsweep.training.world import World, open_store, process_group, reach_store
@@ -57,4 +57,5 @@ def both() -> list[dict]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     tasks = {str(rank): partial(_rank, rank, port) for rank in range(2)}
-    return list(call_all([{}, {}], tasks).values())
+    ends = call_each([{}, {}], tasks, preload=("lmsweep.training.preload",))
+    return [value_of(end) for end in ends.values()]
