@@ -95,7 +95,12 @@ def expand(
     on the command line, replaces both. `composed` gives the value of a key that is no axis.
     """
     checked = [_checked(Rule, rule, f"{RULES}.{name}") for name, rule in rules.items()]
-    said = {override.key_or_group: word for override, word in _read(arguments, parser)}
+    said: dict[str, str] = {}
+    additions: list[str] = []  # words such as +key=1 that a later word key=2,3 needs, to have a key to change
+    for override, word in _read(arguments, parser):
+        earlier = said.get(override.key_or_group, "")
+        additions += [earlier] if earlier.startswith("+") else []
+        said[override.key_or_group] = word
 
     def axes(values: Mapping[str, object]) -> dict[str, str]:
         found = dict(params)
@@ -120,7 +125,7 @@ def expand(
     jobs: list[Job] = []
     for words, values in settled:
         free = [word for key, word in axes(values).items() if key not in values]
-        jobs += product([*words, *free], parser)
+        jobs += product([*additions, *words, *free], parser)
     return jobs
 
 

@@ -154,3 +154,8 @@ def test_rules_that_decide_about_each_other_are_told():
 def test_what_a_scale_says_is_checked(grid, sentence):
     with pytest.raises(ConfigError, match=sentence):
         parse_grid(grid)
+
+
+def test_a_key_that_one_word_adds_a_later_word_can_sweep():
+    words = ("+model.fails=-1", "model.fails=0,1")
+    assert jobs({}, None, words) == [frozenset((words[0], f"model.fails={n}")) for n in (0, 1)]

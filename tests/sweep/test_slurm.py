@@ -176,8 +176,14 @@ def test_a_whole_figure_on_the_cluster_is_that_of_this_machine(cluster, tmp_path
         wait_until(lambda: not cluster.call("squeue", "--noheader").strip(), 1200)
     (drawn,) = (here / "figures").iterdir()
     for file in sorted(drawn.iterdir()):
-        assert (there / "figures" / drawn.name / file.name).read_bytes() == file.read_bytes(), file.name
-    record = json.loads((drawn / "fig3_mnist_ifgsm.json").read_text())
+        other = there / "figures" / drawn.name / file.name
+        if file.suffix == ".json":  # all but the seconds of training
+            record, same = (json.loads(path.read_text()) for path in (file, other))
+            assert record.pop("cost")
+            assert same.pop("cost")
+            assert same == record
+        else:
+            assert other.read_bytes() == file.read_bytes(), file.name
     assert len(record["evaluations"]) > 10
     assert len(record["audit"]) == 3
     logs = [folder / "log.txt" for folder in (there / "evaluations").iterdir() if folder.is_dir()]
