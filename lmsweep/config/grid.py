@@ -97,10 +97,10 @@ def expand(
     checked = [_checked(Rule, rule, f"{RULES}.{name}") for name, rule in rules.items()]
     said: dict[str, str] = {}
     additions: list[str] = []  # words such as +key=1 that a later word key=2,3 needs, to have a key to change
-    for override, word in _read(arguments, parser):
-        earlier = said.get(override.key_or_group, "")
+    for told, text in _read(arguments, parser):
+        earlier = said.get(told.key_or_group, "")
         additions += [earlier] if earlier.startswith("+") else []
-        said[override.key_or_group] = word
+        said[told.key_or_group] = text
 
     def axes(values: Mapping[str, object]) -> dict[str, str]:
         found = dict(params)
