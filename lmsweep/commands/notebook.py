@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from lmsweep.commands.jobs import mirror_late, run_training, training_job
@@ -20,9 +19,8 @@ from lmsweep.config.request import split
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import read_sweep, with_full_scale
 from lmsweep.store.sweeps import record_sweep
-from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.plan import Plan
-from lmsweep.sweep.sweeper import register_plugins
+from lmsweep.sweep.sweeper import make_launcher
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,8 +54,7 @@ def sweep(name: str, *, scale: str = "smoke", **keys: Any) -> "pd.DataFrame":
     """Train what is missing of a file of sweeps/ at a scale; return a row per run, as `results` does."""
     with explained(RunConfig):
         asked = read_sweep(name, scale, overrides(keys))
-    register_plugins()
-    launcher = cast(LocalLauncher, instantiate(asked.launcher))
+    launcher = make_launcher(asked.launcher)
     plan = Plan.of([training_job(config) for config in asked.runs.values()])
     record_sweep(asked.outputs, asked.runs, asked.name, asked.label)
     launcher.submit(plan, asked.request)

@@ -3,9 +3,6 @@
 import argparse
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import cast
-
-from hydra.utils import instantiate
 
 from lmsweep.commands.figure import draw
 from lmsweep.commands.jobs import measurement_job, mirror_late, training_job
@@ -22,7 +19,7 @@ from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.plan import Outcome, Plan
 from lmsweep.sweep.progress import duration
-from lmsweep.sweep.sweeper import register_plugins
+from lmsweep.sweep.sweeper import make_launcher
 
 
 class ReproductionError(UserError):
@@ -55,8 +52,7 @@ def reproduce(sweeps: Sequence[Sweep], *, tell: bool = True) -> None:
     began = time.monotonic()
     for sweep in sweeps:
         spec_of(sweep)  # what is wrong with a figure shows before any training
-    register_plugins()
-    launcher, request = cast(LocalLauncher, instantiate(sweeps[0].launcher)), sweeps[0].request
+    launcher, request = make_launcher(sweeps[0].launcher), sweeps[0].request
     runs = {name: config for sweep in sweeps for name, config in sweep.runs.items()}
     plan = Plan.of([training_job(config) for config in runs.values()])
     print(launcher.describe(plan, request), flush=True)

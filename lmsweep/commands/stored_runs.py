@@ -10,7 +10,6 @@ from typing import Any, TypeVar, cast
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from lmsweep.commands.run import reported
@@ -20,9 +19,8 @@ from lmsweep.config.request import Request
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Results
 from lmsweep.store.run_job import JobFailedError
-from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.plan import Plan
-from lmsweep.sweep.sweeper import register_plugins
+from lmsweep.sweep.sweeper import make_launcher, register_plugins
 
 # Options of Hydra whose value is a word of its own.
 OPTIONS_WITH_VALUE = (
@@ -54,7 +52,7 @@ def measured(jobs: Sequence[Job]) -> list[tuple[JobFolder, Results]]:
     """Have the configured launcher run what the store lacks; raise the first failure."""
     plan = Plan.of(jobs)
     if plan.missing(Request()):
-        launcher = cast(LocalLauncher, instantiate(HydraConfig.get().launcher))
+        launcher = make_launcher(HydraConfig.get().launcher)
         with redirect_stdout(sys.stderr):  # stdout belongs to results
             outcome = launcher.submit(plan, Request())
         if outcome.failures:

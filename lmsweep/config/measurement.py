@@ -8,6 +8,8 @@ from lmsweep.config.identity import run_id
 
 # Raise this when an attack or measurement changes in a way that makes old results incomparable.
 EVALUATION_VERSION = 3
+# What an evaluation of decision regions leaves in its folder: the grid, its scores and the data.
+REGIONS_FILE = "regions.npz"
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,11 @@
 import numpy as np
 import torch
 
-from lmsweep.config.measurement import Measurement
+from lmsweep.config.measurement import REGIONS_FILE, Measurement
 from lmsweep.evaluation.checkpoints import device_of, load_run
 from lmsweep.evaluation.jobs import Runs
 from lmsweep.store.folder import JobFolder
 
-FILE = "regions.npz"  # in the job's folder: the grid, its scores and the data, as figures read them
 RESOLUTION = 200
 AROUND = 0.08  # of the data's width, on every side
 
@@ -27,7 +26,7 @@ def measure_regions(measurement: Measurement, runs: Runs, folder: JobFolder) -> 
     logits = loaded.network(grid.reshape(-1, *train.x.shape[1:]))
     score = (logits[:, 1] - logits[:, 0]).reshape(RESOLUTION, RESOLUTION)
     np.savez_compressed(
-        folder.path / FILE,
+        folder.path / REGIONS_FILE,
         x=x.numpy(),
         y=y.numpy(),
         score=score.numpy(),

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, StoredRunsConfig, parse_as
 from lmsweep.config.hydra import config_folder
-from lmsweep.config.measurement import Measurement
+from lmsweep.config.measurement import REGIONS_FILE, Measurement
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
 from lmsweep.figures.drawing.regions import Regions
@@ -21,7 +21,6 @@ from lmsweep.store.folder import JobFolder
 from lmsweep.store.store import Store
 
 ATTACKER = "xent"  # whose examples black-box attacks take, as the paper
-REGIONS_FILE = "regions.npz"  # what the evaluation of decision regions leaves in its folder
 
 # The verdict on the evidence of an audit, and its reasons.
 Judge = Callable[[AuditConfig, Mapping[str, Any]], tuple[str, list[str]]]

@@ -48,7 +48,7 @@ def estimate(plan: Plan, names: Sequence[str], slots: Sequence[Slot]) -> dict[st
 def describe(plan: Plan, request: Request, slots: Sequence[Slot] = ({},)) -> str:
     """The grid as a table by method, with what is there, what is missing and how long that will take."""
     states = plan.states(request)
-    missing = plan.missing(request)
+    missing = [name for name, state in states.items() if state == "missing"]
     seconds = estimate(plan, missing, slots)
     table = Table("method", "cells", "runs", "cached", "failed", "to train", "each", "all", box=None)
     for column in table.columns[1:]:

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Mapping
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
+from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from lmsweep.config.grid import expand
@@ -58,6 +59,12 @@ class GridSweeper(Sweeper):
         for result in returned:
             _ = result.return_value  # raises what a job raised
         return [returned]
+
+
+def make_launcher(config: Mapping[str, Any]) -> LocalLauncher:
+    """The launcher that a composed `hydra.launcher` describes."""
+    register_plugins()
+    return cast(LocalLauncher, instantiate(config))
 
 
 def register_plugins() -> None:
