@@ -23,7 +23,7 @@ REPRODUCE = $(PY) -m lmsweep reproduce --scale $(SCALE) $(if $(JOBS),--jobs $(JO
 PYTEST = $(PY) -m pytest --numprocesses 2 --dist worksteal
 # What depends on how a CPU rounds: torch and oneDNN have kernels for each kind, and these variables choose them.
 NUMERIC = tests/margin tests/attacks tests/models tests/training tests/data/test_augment.py \
-  tests/test_reproduce.py::test_a_figure_that_is_not_drawn_is_verified_by_training_one_cell_again
+  tests/commands/test_reproduce.py::test_a_figure_that_is_not_drawn_is_verified_by_training_one_cell_again
 
 .PHONY: help setup test test-all test-kernels lint format reproduce-figure reproduce-all verify-figure publish report status sync dashboard bench lock clean
 
