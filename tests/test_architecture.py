@@ -40,3 +40,13 @@ def test_the_table_of_rooms_is_what_the_linter_checks():
     assert forbidden.keys() == allowed.keys()
     for name, others in forbidden.items():
         assert packages - others - {name} == allowed[name], name
+
+
+def test_the_numeric_tests_of_the_makefile_exist():
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    numeric = re.search(r"^NUMERIC = (.+)$", makefile, re.MULTILINE)[1].split()
+    assert len(numeric) > 3
+    for name in numeric:
+        path, _, test = name.partition("::")
+        assert (ROOT / path).exists(), name
+        assert not test or f"def {test}(" in (ROOT / path).read_text(), name

@@ -16,6 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "usage.md"
 TINY = {"max_steps": 2, "val_every": 2, "batch_size": 8}
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_runs(tmp_path):
     (example,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     script = tmp_path / "example.py"

@@ -60,6 +60,7 @@ def test_a_validation_set_that_leaves_nothing_is_refused(root, size):
         load(root, validation_size=size)
 
 
+@pytest.mark.slow
 def test_a_small_inception_trains_on_it_with_the_margin_loss(root, lmsweep_command, tmp_path):
     done = lmsweep_command(
         "data=imagenet",

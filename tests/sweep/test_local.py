@@ -113,6 +113,7 @@ def test_stopped_it_gives_everything_back_and_goes_on_later(request, tmp_path, h
         assert metrics(tmp_path) == request.getfixturevalue("undisturbed")
 
 
+@pytest.mark.slow
 def test_failing_runs_stop_no_other_and_are_listed_with_their_reasons(tmp_path):
     grid = (
         *TINY,

@@ -75,6 +75,7 @@ def test_bf16_keeps_the_loss_within_the_rounding_of_its_eight_bits(model):
         assert torch.cosine_similarity(half[1], plain[1], dim=0) > 0.875
 
 
+@pytest.mark.slow
 def test_compiled_layers_give_the_same_loss(monkeypatch):
     """All layers through autograd's compiler, one of them through to machine code, which takes its time."""
     plain = first_step(*WIDE)
