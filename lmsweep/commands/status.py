@@ -8,7 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from lmsweep.commands.common import outputs_argument, reported
+from lmsweep.config.run import parse
+from lmsweep.errors import UserError
+from lmsweep.store.folder import JobFolder
 from lmsweep.store.overview import STATES, Row, overview, sweeps
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import runs_of
@@ -58,10 +63,20 @@ def _answer(options: argparse.Namespace) -> str:
     }
     chosen.sort(key=lambda row: (order.get(row["state"], len(order)), row["run"]))
     shown = chosen if options.all else chosen[:SHOWN]
-    lines += [_line(row) for row in shown]
+    lines += [_line(row) + _changed(Store(outputs).folder(row["run"])) for row in shown]
     if len(shown) < len(chosen):
         lines.append(f"... and {len(chosen) - len(shown)} more; --all shows them")
     return "\n".join(lines).rstrip()
+
+
+def _changed(folder: JobFolder) -> str:
+    """Which files the run was trained on, or with, that have other content now."""
+    try:
+        text = folder.config.read_text()
+        changed = parse(yaml.safe_load(text)).changed_content() if "\ncontent:" in text else []
+    except (OSError, yaml.YAMLError, UserError):
+        return ""  # a state of its own says what is wrong with the folder
+    return f"  ({', '.join(changed)} has changed since)" if changed else ""
 
 
 def _counts(counts: Counter[str]) -> str:

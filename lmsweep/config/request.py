@@ -30,4 +30,4 @@ def split(plain: Mapping[str, Any]) -> tuple[RunConfig, Request]:
     except ValidationError as error:
         raise ConfigError(invalid_value(Request, error.errors()[0])) from None
     of_the_run = {key: value for key, value in plain.items() if key not in (*keys, *OF_THE_SWEEP)}
-    return parse(of_the_run), request
+    return parse(of_the_run).with_content(), request

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from lmsweep.config.content import content_of
+from lmsweep.config.dotted import dotted
 from lmsweep.config.explain import invalid_value
 from lmsweep.config.fields import (
     Component,
@@ -182,6 +184,8 @@ class RunConfig(Node):
     telemetry: TelemetryConfig = NO_TELEMETRY
     tracking: TrackingConfig
     outputs: Name
+    # What the run depends on beside this configuration; lmsweep fills it in (`with_content`), not the user.
+    content: Annotated[dict[str, str], Field(default_factory=dict, description="digests by key")]
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as plain values, ready for YAML or JSON."""
@@ -206,6 +210,8 @@ class RunConfig(Node):
         else:
             for key in {"fgsm": ("alpha", "steps"), "pgd": ("random_epsilon",)}[self.adversarial.kind]:
                 del config["adversarial"][key]
+        if not self.content:
+            config.pop("content", None)
         if self.telemetry.every == 0:
             config.pop("telemetry", None)
         for key in ("compile", "channels_last"):
@@ -231,6 +237,20 @@ class RunConfig(Node):
     def cell(self) -> str:
         """The identity of the run's cell: all but the seed."""
         return run_id({key: value for key, value in self.identity_dict().items() if key != "seed"})
+
+    def content_now(self) -> dict[str, str]:
+        """Digests of the data files and of the user's own code that the run depends on, as they are now."""
+        components = {"data.source": self.data.source, "model": self.model, "optimizer": self.optimizer}
+        return content_of(self.data.root, components)
+
+    def with_content(self) -> "RunConfig":
+        """The run on the content that its files have now: other content makes another run."""
+        return self.model_copy(update={"content": self.content_now()})
+
+    def changed_content(self) -> list[str]:
+        """Which files have other content than when the run was configured, as `key=value`."""
+        now, values = self.content_now(), dotted(self.to_dict())
+        return [f"{key}={values[key]}" for key, digest in self.content.items() if now.get(key) != digest]
 
     def about(self) -> dict[str, Any]:
         """What a list of runs shows: the short names of the axes that people sweep."""

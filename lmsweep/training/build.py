@@ -29,6 +29,12 @@ TELEMETRY_VALUES = 20_000
 
 def build_data(config: RunConfig) -> Dataset:
     """The splits of a run."""
+    changed = config.changed_content()
+    if changed:
+        raise ConfigError(
+            f"{changed[0]} has changed since run {config.id} was configured: put the old content back, or "
+            "give the command of the run again, which makes a new run of the new content."
+        )
     named = {"root": config.data.root, "workers": config.data.workers}
     source = _call("data.source", config.data.source, named)
     if not isinstance(source, Source):
