@@ -40,8 +40,8 @@ def content_of(root: str, components: Mapping[str, Component]) -> dict[str, str]
 
 def own_module(target: str) -> Path | None:
     """The file of a `_target_`, unless that is ours or of an installed package; nothing is imported."""
-    if target.startswith("lmsweep."):
-        return None  # config/identity.py has a version for those
+    if _is_installed(target.partition(".")[0]):
+        return None
     search, found = None, None
     for depth in range(1, target.count(".") + 1):
         name = ".".join(target.split(".")[:depth])
@@ -49,13 +49,19 @@ def own_module(target: str) -> Path | None:
         if spec is None:
             break
         if spec.origin is not None:
-            if spec.origin.startswith(_PACKAGES):
-                return None
             found = Path(spec.origin)
         search = spec.submodule_search_locations
         if search is None:
             break
     return found
+
+
+@functools.lru_cache
+def _is_installed(package: str) -> bool:
+    if package == "lmsweep":
+        return True  # config/identity.py has a version for what our own code computes
+    spec = importlib.machinery.PathFinder.find_spec(package)
+    return spec is not None and spec.origin is not None and spec.origin.startswith(_PACKAGES)
 
 
 def digest(path: Path) -> str:

@@ -45,6 +45,10 @@ IGNORED_BY_IDENTITY = (
 )
 
 
+# Arguments of torch's optimizers that weigh the past in a running average; torch itself accepts any number.
+AVERAGES = ("momentum", "alpha", "dampening")
+
+
 class AugmentConfig(Node):
     """`data.augment`: the arguments of `lmsweep.data.Augmentation`."""
 
@@ -286,10 +290,34 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
         run = RunConfig.model_validate(config)
     except ValidationError as error:
         raise ConfigError(invalid_value(RunConfig, error.errors()[0])) from None
+    for check in (_check_batch, _check_standardisation, _check_optimizer):
+        check(run)
+    return run
+
+
+def _check_standardisation(run: RunConfig) -> None:
+    for given, missing in (("mean", "std"), ("std", "mean")):
+        if getattr(run.data, given) is not None and getattr(run.data, missing) is None:
+            raise ConfigError(
+                f"data.{given}={getattr(run.data, given)} is not allowed without data.{missing}: give both, "
+                "or null for no standardisation."
+            )
+
+
+def _check_optimizer(run: RunConfig) -> None:
+    for name in AVERAGES:
+        value = run.optimizer.arguments.get(name, 0)
+        if not isinstance(value, float | int) or not 0 <= value < 1:
+            raise ConfigError(
+                f"optimizer.{name}={value} is not allowed: it must be a number in [0, 1); at 1 or more the "
+                "optimizer's running average grows without end."
+            )
+
+
+def _check_batch(run: RunConfig) -> None:
     trainer = run.trainer
     if trainer.batch_size % trainer.processes:
         raise ConfigError(
             f"trainer.batch_size={trainer.batch_size} is not allowed: it must be divisible by "
             f"trainer.devices * trainer.num_nodes = {trainer.processes}, the processes that share a batch."
         )
-    return run

@@ -72,6 +72,7 @@ class Dataset:
     num_classes: int
     fingerprint: dict[str, str | int] = field(default_factory=dict)
     augment: Augmentation | None = None
+    remarks: tuple[str, ...] = ()  # what a reader of the results should know, a sentence each
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -45,7 +45,16 @@ def prepare(
         "val_labels": _digest(val.y),
         "flipped": int((source.pool.y[kept] != train.y).sum()),
     }
-    return Dataset(train, val, source.test, source.num_classes, fingerprint)
+    remarks = _remarks(source.pool.y[kept], source.num_classes)
+    return Dataset(train, val, source.test, source.num_classes, fingerprint, remarks=remarks)
+
+
+def _remarks(labels: Tensor, num_classes: int) -> tuple[str, ...]:
+    """What may be meant, and may be a mistake in the data or a fraction that is too small."""
+    absent = num_classes - len(labels.unique())
+    if not absent:
+        return ()
+    return (f"{absent} of {num_classes} classes have no sample among the {len(labels)} for training",)
 
 
 def subset_size(available: int, fraction: float) -> int:

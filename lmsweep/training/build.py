@@ -97,11 +97,17 @@ def _try_out(network: nn.Module, config: RunConfig, data: Dataset) -> None:
         raise ConfigError(f"{fit}: for 2 images it gave {got}, and not logits (2, {data.num_classes}).")
 
 
-def build_margin(config: RunConfig, module: Classifier) -> MarginLoss | None:
+def build_margin(config: RunConfig, module: Classifier, num_classes: int) -> MarginLoss | None:
     """The margin callback, when the method has one; its layers are known to exist."""
     if not config.method.margin:
         return None
     callback = MarginLoss(**config.margin.model_dump())
+    top_k, others = config.margin.top_k, num_classes - 1
+    if top_k is not None and top_k > others:
+        raise ConfigError(
+            f"margin.top_k={top_k} is not allowed: data={config.data.name} has {others} other classes; use a "
+            "smaller number, or null for all of them."
+        )
     try:
         callback.check(module)
     except ValueError as error:

@@ -84,7 +84,13 @@ def prepare_run(config: RunConfig) -> Parts:
     data = build_data(config)
     module = build_module(config, data)
     speed_up(module, config)
-    return Parts(config, data, module, build_margin(config, module), build_telemetry(config, module, data))
+    return Parts(
+        config,
+        data,
+        module,
+        build_margin(config, module, data.num_classes),
+        build_telemetry(config, module, data),
+    )
 
 
 def run(

@@ -1,15 +1,22 @@
 """A run's identity contains the content that the run depends on: data files and the user's own code."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
+from lmsweep.commands.jobs import run_training
+from lmsweep.commands.status import main
 from lmsweep.config import content
 from lmsweep.config.content import digest, own_module
+from lmsweep.config.hydra import config_folder
+from lmsweep.config.request import split
+from lmsweep.config.run import RunConfig
+from lmsweep.errors import ConfigError
+from lmsweep.training.build import build_data
 
 LOADER = """
 import torch
@@ -40,24 +47,22 @@ def write_arrays(path: Path, seed: int) -> None:
     np.savez(path, x=x, y=y, x_test=x, y_test=y)
 
 
-def lmsweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "lmsweep", *arguments],
-        cwd=folder,
-        env={**os.environ, "LMSWEEP_OUTPUTS": str(folder / "outputs"), "LMSWEEP_DATA": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+def configured(folder: Path, *keys: str) -> RunConfig:
+    """The run that the command line would make of `keys`, with `folder` as the data folder."""
+    with initialize_config_dir(config_folder(), version_base="1.3"):
+        words = ["method=xent", "trainer.max_steps=2", "trainer.val_every=2", f"data.root={folder}", *keys]
+        plain = OmegaConf.to_container(
+            compose("config", [*words, f"outputs={folder / 'outputs'}"]), resolve=True
+        )
+    return split(plain)[0]
 
 
-def trained(folder: Path, *keys: str) -> str:
-    done = lmsweep(folder, "method=xent", "trainer.max_steps=2", "trainer.val_every=2", *keys)
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.split()[0]).name
+def status(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    main(["--outputs", str(folder / "outputs")])
+    return {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
 
 
-def test_rewritten_arrays_are_another_run_and_status_names_them(tmp_path):
+def test_rewritten_arrays_are_another_run_and_status_names_them(tmp_path, capsys):
     keys = (
         "data.source._target_=lmsweep.data.arrays.load",
         "+data.source.file=mine.npz",
@@ -65,33 +70,35 @@ def test_rewritten_arrays_are_another_run_and_status_names_them(tmp_path):
         "model.width=2",
     )
     write_arrays(tmp_path / "mine.npz", seed=0)
-    first = trained(tmp_path, *keys)
-    assert trained(tmp_path, *keys) == first
+    first = configured(tmp_path, *keys)
+    assert configured(tmp_path, *keys).id == first.id
+    run_training(first)
     write_arrays(tmp_path / "mine.npz", seed=1)
-    second = trained(tmp_path, *keys)
-    assert second != first
-    lines = lmsweep(tmp_path, "status").stdout.splitlines()
-    told = {line.split()[0]: line for line in lines if line[:12] in (first, second)}
-    assert told[first].endswith("(data.source.file=mine.npz has changed since)")
-    assert "changed" not in told[second]
-    refused = lmsweep(tmp_path, "attack", first)
-    assert refused.returncode == 1
-    assert f"data.source.file=mine.npz has changed since run {first} was configured" in refused.stderr
+    second = configured(tmp_path, *keys)
+    assert second.id != first.id
+    run_training(second)
+    told = status(tmp_path, capsys)
+    assert told[first.id].endswith("(data.source.file=mine.npz has changed since)")
+    assert "changed" not in told[second.id]
+    with pytest.raises(ConfigError, match=f"file=mine.npz has changed since run {first.id} was configured"):
+        build_data(first)
     write_arrays(tmp_path / "mine.npz", seed=0)
-    assert trained(tmp_path, *keys) == first
+    assert configured(tmp_path, *keys).id == first.id
 
 
-def test_edited_classes_and_loaders_are_another_run(tmp_path):
+def test_edited_classes_and_loaders_are_another_run(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mine.py").write_text(MODEL)
     (tmp_path / "loader.py").write_text(LOADER)
     keys = ("data.source._target_=loader.load", "model=own", "model._target_=mine.Net")
-    ids = [trained(tmp_path, *keys)]
+    first = configured(tmp_path, *keys)
+    assert first.changed_content() == []
+    ids = {first.id}
     for name, text in (("mine.py", MODEL), ("loader.py", LOADER)):
         (tmp_path / name).write_text(text + "# edited\n")
-        ids.append(trained(tmp_path, *keys))
-    assert len(set(ids)) == 3
-    told = lmsweep(tmp_path, "status").stdout
-    assert "(data.source._target_=loader.load, model._target_=mine.Net has changed since)" in told
+        ids.add(configured(tmp_path, *keys).id)
+    assert len(ids) == 3
+    assert first.changed_content() == ["data.source._target_=loader.load", "model._target_=mine.Net"]
 
 
 def test_installed_classes_and_ours_have_no_content():

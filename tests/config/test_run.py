@@ -135,3 +135,18 @@ def test_a_run_stored_before_there_were_devices_and_speed_ups_is_still_the_same_
         del stored["trainer"][key]
     assert run_id(parse(stored).identity_dict()) == identity()
     assert parse(stored).trainer == config().trainer
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        (["data.mean=[0.5]"], "data.mean=[0.5] is not allowed without data.std: give both"),
+        (["data.std=[0.5]"], "data.std=[0.5] is not allowed without data.mean: give both"),
+        (["optimizer.momentum=2"], "optimizer.momentum=2 is not allowed: it must be a number in [0, 1)"),
+        (["optimizer=rmsprop", "optimizer.alpha=1"], "optimizer.alpha=1 is not allowed"),
+    ],
+)
+def test_values_that_torch_would_take_without_a_word_are_refused(keys, sentence):
+    with pytest.raises(ConfigError) as refused:
+        config(*keys)
+    assert str(refused.value).startswith(sentence)
