@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.common import outputs_argument
-from lmsweep.commands.run import reported
+from lmsweep.commands.common import outputs_argument, reported
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
 from lmsweep.files import write_atomically
@@ -31,8 +30,7 @@ def build(
     """The workspace and the report of a sweep; every panel follows from its figure."""
     from lmsweep.figures.make import attack_configs_of, spec_of
     from lmsweep.tracking.panels import figure_groups
-    from lmsweep.tracking.report import build_report
-    from lmsweep.tracking.workspace import build_workspace
+    from lmsweep.tracking.report import build_report, build_workspace
 
     spec = spec_of(sweep)
     attacks = attack_configs_of(sweep, spec)
@@ -93,9 +91,9 @@ def save(workspace: "ws.Workspace", report: "wr.Report", key: str, outputs: Path
     return [workspace.url, report.url]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(prog="lmsweep dashboard", description=__doc__)
+def dashboard_command(arguments: Sequence[str] | None = None) -> None:
+    """Build a W&B workspace and a report for a figure."""
+    parser = argparse.ArgumentParser(prog="lmsweep dashboard", description=dashboard_command.__doc__)
     parser.add_argument("--sweep", required=True, help="a file of sweeps/")
     parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
     parser.add_argument("--project", default="lmsweep", help="as tracking.project (default lmsweep)")

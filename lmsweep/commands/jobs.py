@@ -1,5 +1,6 @@
 """Runs and measurements as jobs: where they meet the store, the work and its mirrors."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -8,12 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.mirror import mirror_stored, unmirrored
-from lmsweep.config.evaluation import EvaluationConfig
+from lmsweep.config.evaluation import EvaluationConfig, Measurement
 from lmsweep.config.identity import run_id
-from lmsweep.config.measurement import Measurement
-from lmsweep.config.request import Request
-from lmsweep.config.run import RunConfig
+from lmsweep.config.run import Request, RunConfig
 from lmsweep.evaluation.jobs import evaluation_job
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.processes import call_each
@@ -21,16 +19,24 @@ from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Needs, Results, Work
 from lmsweep.store.run_job import JobFailedError, reason, run_job
 from lmsweep.store.store import Store
+from lmsweep.store.sweeps import sweeps_by_run
 from lmsweep.sweep.plan import state_for
-from lmsweep.tracking.jobs import mirror_attack
-from lmsweep.tracking.run import tracked
+from lmsweep.tracking.card import folder_of, run_card, sweep_tag
+from lmsweep.tracking.jobs import mirror_attack, tracked
 from lmsweep.training.ranks import LocalRanks
 from lmsweep.training.task_ranks import first_task, follow, task_of
 
 if TYPE_CHECKING:
+    from lmsweep.training.portrait import Portrait
     from lmsweep.training.run import Parts
 
+
 PRELOAD = "lmsweep.training.preload"
+# What W&B imports when it is first used, which takes a second.
+WANDB = (
+    *("pandas", "requests", "wandb.sdk.artifacts.artifact", "wandb.sdk.data_types.table"),
+    *("wandb.sdk.wandb_init", "lmsweep.tracking.wandb_run"),
+)
 # Keys that change the results of a run but hardly its duration.
 FREE = ("seed", "data.fraction", "data.label_noise", "data.noisy_validation", "model.dropout")
 FREE_OF_MARGIN = ("norm", "gamma", "weight", "epsilon", "clip")
@@ -39,7 +45,6 @@ FREE_OF_MARGIN = ("norm", "gamma", "weight", "epsilon", "clip")
 def training_job(config: RunConfig, parts: "Parts | None" = None) -> Job:
     """The job of a run; `parts` are what `prepare_run` built, when it was called already."""
     trainer = config.trainer
-    tracks = ("lmsweep.tracking.preload",) if config.tracking.name == "wandb" else ()
     return Job(
         kind="run",
         id=config.id,
@@ -52,7 +57,7 @@ def training_job(config: RunConfig, parts: "Parts | None" = None) -> Job:
         cell=config.cell,
         cost=cost_key(config),
         probe=partial(_probe, config),
-        preload=(PRELOAD, *tracks),  # importing W&B takes a second
+        preload=(PRELOAD, *(WANDB if config.tracking.name == "wandb" else ())),
         help=partial(_help, config),
     )
 
@@ -158,3 +163,78 @@ def _probe(config: RunConfig) -> float:
     from lmsweep.training.probe import probe_seconds  # imports torch, which only the worker needs
 
     return probe_seconds(config)
+
+
+def mirror_stored(runs: Mapping[str, RunConfig]) -> int:
+    """Mirror what is finished and not mirrored with all its tags yet; return how many those were."""
+    wanted = unmirrored(runs)
+    for name in wanted:
+        _mirror(name, runs[name])
+    return len(wanted)
+
+
+def unmirrored(runs: Mapping[str, RunConfig]) -> list[str]:
+    """Finished runs that ask for a tracker which lacks them, or the tag of one of their sweeps."""
+    found = []
+    known: dict[Path, dict[str, set[str]]] = {}
+    asked: dict[Path, dict[str, list[tuple[str, str | None]]]] = {}
+    for name, config in runs.items():
+        if config.tracking.name == "none" or Store(config.outputs).folder(name).read_results() is None:
+            continue
+        folder = folder_of(config.tracking, config.outputs)
+        outputs = Path(config.outputs)
+        if outputs not in asked:
+            asked[outputs] = sweeps_by_run(outputs)
+        sweeps = asked[outputs].get(name, [])
+        card = run_card(config, name, sweeps)
+        if config.tracking.name == "tensorboard":
+            there = (folder / f"{card.job_type}-{card.id}").exists()
+        else:
+            from lmsweep.tracking.wandb_run import wandb_id
+
+            if folder not in known:
+                known[folder] = _tags(folder)
+            tags = known[folder].get(wandb_id(card))
+            there = tags is not None and {sweep_tag(*pair) for pair in sweeps} <= tags
+        if not there:
+            found.append(name)
+    return found
+
+
+def _tags(folder: Path) -> dict[str, set[str]]:
+    """The tags of every W&B run with files in `folder`, by the newest of them."""
+    from lmsweep.tracking.wandb_run import CARD
+
+    cards = [json.loads(path.read_bytes()) for path in sorted(folder.glob(f"offline-run-*/{CARD}"))]
+    return {card["id"]: set(card["tags"]) for card in cards}
+
+
+def _mirror(name: str, config: RunConfig) -> None:
+    from lmsweep.training.records import replay
+
+    folder = Store(config.outputs).folder(name)
+    results = folder.read_results() or {}
+    with tracked(config, name) as tracker:
+        tracker.open()
+        replay(folder.metrics, tracker.log)
+        tracker.describe(results, partial(_portrait, config, folder), folder.checkpoint)
+
+
+def _portrait(config: RunConfig, folder: JobFolder) -> "Portrait | None":
+    if not folder.checkpoint.exists():  # deleted by `lmsweep store gc`
+        return None
+    import torch
+
+    from lmsweep.evaluation.checkpoints import load_run
+    from lmsweep.evaluation.runs import StoredRun
+    from lmsweep.training.portrait import portrait
+
+    loaded = load_run(StoredRun(folder, config), config.data.root, torch.device("cpu"))
+    options = config.tracking
+    return portrait(
+        loaded.network,
+        loaded.data.test,
+        loaded.data.num_classes,
+        examples=options.examples,
+        epsilon=options.epsilon,
+    )

@@ -12,11 +12,10 @@ from omegaconf import OmegaConf
 
 from lmsweep.commands.jobs import mirror_late, run_training, training_job
 from lmsweep.commands.store import results_table
-from lmsweep.config.dotted import dotted
 from lmsweep.config.explain import explained
 from lmsweep.config.hydra import config_folder
-from lmsweep.config.request import split
-from lmsweep.config.run import RunConfig
+from lmsweep.config.identity import dotted
+from lmsweep.config.run import RunConfig, split
 from lmsweep.config.sweeps import read_sweep, with_full_scale
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.plan import Plan

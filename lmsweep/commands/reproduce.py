@@ -4,11 +4,10 @@ import argparse
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from lmsweep.commands.figure import draw
+from lmsweep.commands.common import reported
+from lmsweep.commands.figures import draw
 from lmsweep.commands.jobs import measurement_job, mirror_late, training_job
-from lmsweep.commands.run import reported
-from lmsweep.config.request import Request
-from lmsweep.config.run import RunConfig
+from lmsweep.config.run import Request, RunConfig
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.evaluation.runs import StoredRun
@@ -26,9 +25,9 @@ class ReproductionError(UserError):
     """Some jobs failed for reasons that another call may not meet."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(prog="lmsweep reproduce", description=__doc__)
+def reproduce_command(arguments: Sequence[str] | None = None) -> None:
+    """Train what is missing of figures, evaluate, draw, and check the paper's claims."""
+    parser = argparse.ArgumentParser(prog="lmsweep reproduce", description=reproduce_command.__doc__)
     parser.add_argument("words", nargs="*", metavar="FIG", help="figures, and key=value to change their runs")
     parser.add_argument("--all", action="store_true", help="every figure")
     parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")

@@ -2,20 +2,15 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import hydra
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel
 
-from lmsweep.commands import common
-from lmsweep.config.explain import hydra_error
+from lmsweep.commands.common import reported
 from lmsweep.config.hydra import config_folder
-from lmsweep.config.request import Request, split
-from lmsweep.config.run import RunConfig, parse
+from lmsweep.config.run import Request, parse, split
 from lmsweep.config.sweeps import with_full_scale
 from lmsweep.processes import stop_on_sigterm
 from lmsweep.store.job import Job, Results
@@ -24,7 +19,7 @@ from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.sweeper import register_plugins
 
 
-def main() -> None:
+def run_command() -> None:
     """Entry point of a run or a sweep."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that `reported` can explain
     register_plugins()
@@ -46,16 +41,6 @@ def shown_resolved(arguments: list[str]) -> list[str]:
             if arguments[place + 1 : place + 2] == ["job"] and "--resolve" not in arguments:
                 return [*arguments[:place], "--resolve", *arguments[place:]]
     return arguments
-
-
-def reported(function: Callable[[], Any], schema: type[BaseModel] = RunConfig) -> None:
-    """Call `function`; turn errors meant for the user, Hydra's too, into a sentence and an exit status."""
-    common.reported(function, lambda error: _explain(schema, error))
-
-
-def _explain(schema: type[BaseModel], error: Exception) -> str | None:
-    composing = isinstance(error, HydraException | OmegaConfBaseException)
-    return hydra_error(schema, error) if composing else None
 
 
 class RunTask:

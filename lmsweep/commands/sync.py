@@ -125,9 +125,9 @@ def _locked(folders: Sequence[Path]) -> Iterator[list[Path]]:
             lock.close()
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of `make sync`."""
-    parser = argparse.ArgumentParser(prog="lmsweep sync", description=__doc__)
+def sync_command(arguments: Sequence[str] | None = None) -> None:
+    """Upload to W&B what was recorded and is not there yet, each run once."""
+    parser = argparse.ArgumentParser(prog="lmsweep sync", description=sync_command.__doc__)
     outputs_argument(parser)
     parser.add_argument(
         "--stall", type=float, default=600.0, help="give up when nothing gets through for so many seconds"

@@ -1,19 +1,19 @@
-"""`lmsweep wandb-sweep NAME` writes a W&B sweep with the runs of a file of sweeps/.
+"""`lmsweep wandb-sweep` writes a file of sweeps/ as a W&B sweep, whose agents call `lmsweep wandb-agent`.
 
-Its agents call our command, so that runs are kept in our store under our ids: what the store has is not
-trained again, and figures are drawn as after any other sweep.
+So runs are kept in our store under our ids: what the store has is not trained again, and figures are drawn as
+after any other sweep.
 """
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from lmsweep.commands.common import outputs_argument
-from lmsweep.commands.run import reported
-from lmsweep.commands.wandb_agent import CHOICE
+from lmsweep.commands.common import outputs_argument, reported
+from lmsweep.commands.run import run_command
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.tracking.card import sweep_tag
@@ -80,9 +80,9 @@ def _typed(value: str) -> Any:
     return number if isinstance(number, int | float) and not isinstance(number, bool) else value
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(prog="lmsweep wandb-sweep", description=__doc__)
+def wandb_sweep_command(arguments: Sequence[str] | None = None) -> None:
+    """Write a W&B sweep with the runs of a file of sweeps/."""
+    parser = argparse.ArgumentParser(prog="lmsweep wandb-sweep", description=wandb_sweep_command.__doc__)
     parser.add_argument("sweep", help="a file of sweeps/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as after lmsweep -m")
     parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
@@ -90,10 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--entity", default=None, help="a user or team (default: the account's)")
     outputs_argument(parser)
     options = parser.parse_intermixed_args(arguments)
-    reported(lambda: print(_answer(options), end="", flush=True))
+    reported(lambda: print(_sweep_file(options), end="", flush=True))
 
 
-def _answer(options: argparse.Namespace) -> str:
+def _sweep_file(options: argparse.Namespace) -> str:
     sweep = read_sweep(
         options.sweep, options.scale, [*options.overrides, f"outputs={options.outputs.resolve()}"]
     )
@@ -108,3 +108,24 @@ def _answer(options: argparse.Namespace) -> str:
         "# wandb sweep THIS_FILE makes the sweep; wandb agent ID, wherever this store is, runs it.\n"
     )
     return about + yaml.safe_dump(config, sort_keys=False, width=110)
+
+
+CHOICE = "choice"
+
+
+def spelled_out(words: Iterable[str]) -> list[str]:
+    """The arguments with every choice replaced by the keys in it."""
+    found: list[str] = []
+    for word in words:
+        key, _, value = word.partition("=")
+        found += value.split() if key == CHOICE else [word]
+    return found
+
+
+def wandb_agent_command() -> None:
+    """`lmsweep`, but for the key `choice`, which stands for the keys that it lists.
+
+    W&B's grids know no axes that depend on others, such as a gamma that only margins have.
+    """
+    sys.argv = [sys.argv[0], *spelled_out(sys.argv[1:])]
+    run_command()

@@ -1,4 +1,4 @@
-"""The schema of a run: what every key of conf/ must be.
+"""The schema of a run, and of what a call wants done about it: what every key of conf/config.yaml must be.
 
 Values and defaults live in conf/. Each description below completes the sentence "it must be ..." in the
 error a user sees, and doubles as the documentation of the key.
@@ -273,3 +273,26 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
             f"trainer.devices * trainer.num_nodes = {trainer.processes}, the processes that share a batch."
         )
     return run
+
+
+# Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.
+OF_THE_SWEEP = ("figure", "grid")
+
+
+class Request(Node):
+    """How a command treats what the store has already. These keys are about the call, not about a run."""
+
+    retry: Annotated[Literal["failed", "none"], Field(description="failed or none")] = "failed"
+    force: Flag = False
+    dry_run: Flag = False
+
+
+def split(plain: Mapping[str, Any]) -> tuple[RunConfig, Request]:
+    """Part a composed configuration into the run and what the call wants done about it."""
+    keys = Request.model_fields.keys()
+    try:
+        request = Request.model_validate({key: plain[key] for key in keys if key in plain})
+    except ValidationError as error:
+        raise ConfigError(invalid_value(Request, error.errors()[0])) from None
+    of_the_run = {key: value for key, value in plain.items() if key not in (*keys, *OF_THE_SWEEP)}
+    return parse(of_the_run), request

@@ -18,8 +18,7 @@ from omegaconf import OmegaConf
 
 from lmsweep.config.grid import GridConfig, expand, parse_grid
 from lmsweep.config.hydra import Composer, composed_value, config_folder
-from lmsweep.config.request import Request, split
-from lmsweep.config.run import RunConfig, TrackingConfig
+from lmsweep.config.run import Request, RunConfig, TrackingConfig, split
 from lmsweep.errors import ConfigError
 
 

@@ -10,9 +10,15 @@ import pandas as pd
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, StoredRunsConfig, parse_as
+from lmsweep.config.evaluation import (
+    REGIONS_FILE,
+    AuditConfig,
+    EvaluationConfig,
+    Measurement,
+    StoredRunsConfig,
+    parse_as,
+)
 from lmsweep.config.hydra import config_folder
-from lmsweep.config.measurement import REGIONS_FILE, Measurement
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
 from lmsweep.figures.drawing.regions import Regions

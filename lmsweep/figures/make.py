@@ -12,6 +12,7 @@ from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.figures import collect
 from lmsweep.figures.claims.verdicts import check_claims
+from lmsweep.figures.collect import expected_cells
 from lmsweep.figures.drawing.curves import draw_curves
 from lmsweep.figures.drawing.distances import draw_distances
 from lmsweep.figures.drawing.layout import save
@@ -27,7 +28,6 @@ from lmsweep.figures.evaluations import (
     regions,
     verdicts,
 )
-from lmsweep.figures.expected import expected_cells
 from lmsweep.figures.record import Record, build_record, write_record
 from lmsweep.figures.select import select
 from lmsweep.figures.spec import FigureSpec, Panel, parse_figure

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from lmsweep.config.request import Request
+from lmsweep.config.run import Request
 from lmsweep.processes import call_each
 from lmsweep.store.store import Store
 from lmsweep.sweep.devices import Slot, preload_for

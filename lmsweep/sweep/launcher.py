@@ -16,7 +16,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
 from lmsweep.config.hydra import Composer
-from lmsweep.config.request import Request
+from lmsweep.config.run import Request
 from lmsweep.errors import UserError
 from lmsweep.processes import call_each, value_of
 from lmsweep.store.job import Job, Results

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from lmsweep.config.request import Request
+from lmsweep.config.run import Request
 from lmsweep.errors import GivenBackError, UserError
 from lmsweep.files import StoreUnwritableError
 from lmsweep.processes import LIVES, Ended, Pool

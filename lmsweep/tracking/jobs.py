@@ -1,4 +1,4 @@
-"""The mirrors of what comes after training: an evaluation under an attack, and a figure with its claims."""
+"""The mirrors of jobs: a run while it trains, an evaluation under an attack, a figure with its claims."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,9 +12,35 @@ from lmsweep.config.run import RunConfig, TrackingConfig
 from lmsweep.figures.claims.verdicts import ClaimRow, claim_rows
 from lmsweep.figures.record import Record
 from lmsweep.store.sweeps import sweeps_of
-from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card
-from lmsweep.tracking.run import open_tracker
-from lmsweep.tracking.tracker import Guard, Line, guarded
+from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card, folder_of, run_card
+from lmsweep.tracking.tracker import Guard, Line, Tracker, guarded
+
+
+@contextmanager
+def tracked(config: RunConfig, name: str) -> Iterator[Guard]:
+    """The guarded mirror of the run with the id `name`; it begins when it is opened."""
+    with guarded(partial(open_run, config, name)) as guard:
+        yield guard
+
+
+def open_run(config: RunConfig, name: str) -> Tracker:
+    """Begin to mirror a run, whatever `tracking` says."""
+    if config.tracking.name == "none":
+        return Tracker()
+    card = run_card(config, name, sweeps_of(Path(config.outputs), name))
+    return open_tracker(config.tracking, config.outputs, card)
+
+
+def open_tracker(options: TrackingConfig, outputs: str | Path, card: Card) -> Tracker:
+    """A tracker of the kind that is asked for."""
+    folder = folder_of(options, outputs)
+    if options.name == "tensorboard":
+        from lmsweep.tracking.tensorboard_run import TensorBoardRun
+
+        return TensorBoardRun(card, options, folder)
+    from lmsweep.tracking.wandb_run import WandbRun
+
+    return WandbRun(card, options, folder)
 
 
 def mirror_attack(

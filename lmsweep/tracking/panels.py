@@ -8,8 +8,8 @@ from typing import Any
 
 import wandb_workspaces.reports.v2 as wr
 
-from lmsweep.config.dotted import dotted
 from lmsweep.config.evaluation import EvaluationConfig
+from lmsweep.config.identity import dotted
 from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, on_axis, settings
 from lmsweep.figures.spec import FigureSpec, Panel

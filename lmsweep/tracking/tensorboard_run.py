@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lmsweep.config.dotted import dotted
+from lmsweep.config.identity import dotted
 from lmsweep.config.run import TrackingConfig
 from lmsweep.figures.markdown import table
 from lmsweep.tracking.card import Card
