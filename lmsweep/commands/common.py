@@ -1,4 +1,4 @@
-"""What all commands share: the store they look at, and errors as sentences with an exit status."""
+"""What all commands share: their options, and errors as sentences with an exit status."""
 
 import argparse
 import os
@@ -12,6 +12,15 @@ from lmsweep.processes import interrupted_by
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+
+def parser_of(command: Callable[..., None], *, scale: str | None = None) -> argparse.ArgumentParser:
+    """A parser with the word and the docstring of a command; with `scale`, its default, also --scale."""
+    word = command.__name__.removesuffix("_command").replace("_", "-")
+    parser = argparse.ArgumentParser(prog=f"lmsweep {word}", description=command.__doc__)
+    if scale is not None:
+        parser.add_argument("--scale", default=scale, help=f"a name in conf/scale/*/ (default {scale})")
+    return parser
 
 
 def outputs_argument(parser: argparse.ArgumentParser) -> None:

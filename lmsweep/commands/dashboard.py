@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.common import outputs_argument, reported
+from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
 from lmsweep.files import write_atomically
@@ -93,14 +93,12 @@ def save(workspace: "ws.Workspace", report: "wr.Report", key: str, outputs: Path
 
 def dashboard_command(arguments: Sequence[str] | None = None) -> None:
     """Build a W&B workspace and a report for a figure."""
-    parser = argparse.ArgumentParser(prog="lmsweep dashboard", description=dashboard_command.__doc__)
+    parser = parser_of(dashboard_command, scale="smoke")
     parser.add_argument("--sweep", required=True, help="a file of sweeps/")
-    parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
     parser.add_argument("--project", default="lmsweep", help="as tracking.project (default lmsweep)")
     parser.add_argument("--entity", default=None, help="as tracking.entity (default: the account's)")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the specification as JSON, and save nothing"
-    )
+    rehearse = "print the specification as JSON, and save nothing"
+    parser.add_argument("--dry-run", action="store_true", help=rehearse)
     outputs_argument(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="what the sweep was called with")
     options = parser.parse_intermixed_args(arguments)

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lmsweep.commands.common import outputs_argument, reported
+from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
 from lmsweep.evaluation.audit import judged
 from lmsweep.figures.claims.verdicts import HEAD, claim_rows
-from lmsweep.figures.make import make_figure
+from lmsweep.figures.make import make_figure, spec_of
 from lmsweep.figures.markdown import results_page, with_overview
 from lmsweep.figures.record import Record, read_records
 from lmsweep.figures.report import write_report
@@ -27,21 +27,22 @@ from lmsweep.files import write_atomically
 from lmsweep.tracking.jobs import mirror_figure
 
 STYLES = {"holds": "green", "fails": "red", "not resolved": "yellow", "not run": "dim"}
+EXPECTED = Path(__file__).resolve().parents[2] / "results"  # the committed numbers
+KEPT = (".csv", ".json", ".png")
 
 
 def figure_command(arguments: Sequence[str] | None = None) -> None:
     """Draw figures from what the store has; nothing is trained."""
-    parser = argparse.ArgumentParser(prog="lmsweep figure", description=figure_command.__doc__)
+    parser = parser_of(figure_command, scale="smoke")
     parser.add_argument("words", nargs="+", metavar="FIG", help="figures, and key=value to change their runs")
-    parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
     options = parser.parse_intermixed_args(arguments)
-    reported(lambda: _draw_all(options.words, options.scale))
+    overrides = [word for word in options.words if "=" in word]
 
+    def draw_all() -> None:
+        for name in (word for word in options.words if "=" not in word):
+            draw(read_sweep(name, options.scale, overrides))
 
-def _draw_all(words: Sequence[str], scale: str) -> None:
-    overrides = [word for word in words if "=" in word]
-    for name in (word for word in words if "=" not in word):
-        draw(read_sweep(name, scale, overrides))
+    reported(draw_all)
 
 
 def draw(sweep: Sweep, *, tell: bool = True) -> None:
@@ -72,9 +73,6 @@ def print_claims(record: Record) -> None:
         console.print(Text(f"Missing: {gone}{more}."), soft_wrap=True)
 
 
-EXPECTED = Path(__file__).resolve().parents[2] / "results"
-
-
 class FigureDiffersError(UserError):
     """The numbers are not the expected ones."""
 
@@ -84,13 +82,11 @@ def verify_command(arguments: Sequence[str] | None = None) -> None:
 
     A figure that is not drawn costs up to hours; then one cheap cell of it is trained again and compared.
     """
-    parser = argparse.ArgumentParser(prog="lmsweep verify", description=verify_command.__doc__)
+    parser = parser_of(verify_command, scale="smoke")
     parser.add_argument("figures", nargs="+", metavar="FIG")
-    parser.add_argument("--scale", default="smoke")
     parser.add_argument("--expected", type=Path, default=EXPECTED, help="the folder of the committed numbers")
-    parser.add_argument(
-        "--tolerance", type=float, default=MEAN_TOLERANCE, help=f"of means (default {MEAN_TOLERANCE})"
-    )
+    of_means = f"of means (default {MEAN_TOLERANCE})"
+    parser.add_argument("--tolerance", type=float, default=MEAN_TOLERANCE, help=of_means)
     parser.add_argument("--jobs", type=int, default=None, help="runs at once (default: one per core or GPU)")
     outputs_argument(parser)
     options = parser.parse_args(arguments)
@@ -106,18 +102,13 @@ def _verify_all(options: argparse.Namespace) -> None:
             if not expected.is_file():
                 raise UserError(f"{expected} is missing: there is nothing to compare {name} with.")
             if drawn.is_file():
-                verify(drawn, expected, options.tolerance)
+                _compare(str(drawn), read_csv(drawn), read_csv(expected), expected, options.tolerance)
             else:
                 verify_cell(name, options.scale, expected, options.tolerance, options.jobs)
         except UserError as error:
             different.append(str(error))
     if different:
         raise FigureDiffersError("\n".join(different))
-
-
-def verify(drawn: Path, expected: Path, tolerance: float) -> None:
-    """Print that a drawn figure agrees with the expected one, or raise with everything that differs."""
-    _compare(str(drawn), read_csv(drawn), read_csv(expected), expected, tolerance)
 
 
 def verify_cell(name: str, scale: str, expected: Path, tolerance: float, jobs: int | None = None) -> None:
@@ -139,8 +130,6 @@ def verify_cell(name: str, scale: str, expected: Path, tolerance: float, jobs: i
 
 def cheapest_cell(sweep: Sweep, expected: pd.DataFrame) -> Sweep:
     """The sweep with no more than the runs behind one expected number: those that train fastest."""
-    from lmsweep.figures.make import spec_of
-
     runs = sweep.runs
     cells = [set(cell.split()) for cell in expected["selected"]]
     known = [cell for cell in cells if cell <= runs.keys()]
@@ -158,21 +147,15 @@ def cheapest_cell(sweep: Sweep, expected: pd.DataFrame) -> Sweep:
     def cost(cell: set[str]) -> tuple[bool | int | str, ...]:
         run = runs[min(cell)]
         incomplete = (levels and not run.method.margin) or (black_box and run.method_name() != "xent")
-        trained = run.adversarial.kind != "none"
-        return (
-            incomplete,
-            trained,
-            run.method.margin,
-            run.margin.layers == "input",
-            run.trainer.max_steps,
-            min(cell),
-        )
+        harder = (run.adversarial.kind != "none", run.method.margin, run.margin.layers == "input")
+        return incomplete, *harder, run.trainer.max_steps, min(cell)
 
     chosen = min(known, key=cost)
     return dataclasses.replace(sweep, runs={name: runs[name] for name in runs if name in chosen})
 
 
 def _compare(what: str, found: pd.DataFrame, wanted: pd.DataFrame, expected: Path, tolerance: float) -> None:
+    """Print that numbers agree with the expected ones, or raise with everything that differs."""
     different = differences(found, wanted, tolerance)
     if found.empty:
         raise FigureDiffersError(f"{what}: there is no number in it to compare with {expected}.")
@@ -182,14 +165,10 @@ def _compare(what: str, found: pd.DataFrame, wanted: pd.DataFrame, expected: Pat
     print(f"{what}: {len(found)} cells {near}", flush=True)
 
 
-KEPT = (".csv", ".json", ".png")
-
-
 def publish_command(arguments: Sequence[str] | None = None) -> None:
     """Keep drawn figures in results/, with a page about them."""
-    parser = argparse.ArgumentParser(prog="lmsweep publish", description=publish_command.__doc__)
+    parser = parser_of(publish_command, scale="laptop")
     parser.add_argument("figures", nargs="*", metavar="FIG", help="which ones (default: all that are drawn)")
-    parser.add_argument("--scale", default="laptop")
     parser.add_argument("--results", type=Path, default=EXPECTED, help="the folder to keep them in")
     outputs_argument(parser)
     options = parser.parse_args(arguments)
@@ -223,7 +202,7 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
 
 def report_command() -> None:
     """Write all drawn figures on one page that needs no network, and print where it is."""
-    parser = argparse.ArgumentParser(prog="lmsweep report", description=report_command.__doc__)
+    parser = parser_of(report_command)
     outputs_argument(parser)
     outputs = parser.parse_args().outputs
     reported(lambda: print(write_report(outputs), flush=True))

@@ -5,12 +5,12 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmsweep.config.evaluation import EvaluationConfig, Measurement
-from lmsweep.config.identity import run_id
+from lmsweep.config.identity import drop, run_id
 from lmsweep.config.run import Request, RunConfig
 from lmsweep.evaluation.jobs import evaluation_job
 from lmsweep.evaluation.runs import StoredRun
@@ -23,6 +23,7 @@ from lmsweep.store.sweeps import sweeps_by_run
 from lmsweep.sweep.plan import state_for
 from lmsweep.tracking.card import folder_of, run_card, sweep_tag
 from lmsweep.tracking.jobs import mirror_attack, tracked
+from lmsweep.tracking.wandb_run import CARD, wandb_id
 from lmsweep.training.ranks import LocalRanks
 from lmsweep.training.task_ranks import first_task, follow, task_of
 
@@ -38,8 +39,10 @@ WANDB = (
     *("wandb.sdk.wandb_init", "lmsweep.tracking.wandb_run"),
 )
 # Keys that change the results of a run but hardly its duration.
-FREE = ("seed", "data.fraction", "data.label_noise", "data.noisy_validation", "model.dropout")
-FREE_OF_MARGIN = ("norm", "gamma", "weight", "epsilon", "clip")
+FREE = (
+    *("seed", "data.fraction", "data.label_noise", "data.noisy_validation", "model.dropout"),
+    *("margin.norm", "margin.gamma", "margin.weight", "margin.epsilon", "margin.clip"),
+)
 
 
 def training_job(config: RunConfig, parts: "Parts | None" = None) -> Job:
@@ -115,12 +118,7 @@ def accuracies(results: Results) -> str:
 def cost_key(config: RunConfig) -> str:
     """Runs with the same key take about as long as each other."""
     identity = config.identity_dict()
-    for key in (*FREE, *(f"margin.{name}" for name in FREE_OF_MARGIN)):
-        *parents, last = key.split(".")
-        node: dict[str, Any] = identity
-        for parent in parents:
-            node = node.get(parent, {})
-        node.pop(last, None)
+    drop(identity, FREE)
     identity["optimizer"] = config.optimizer.target
     if config.trainer.processes > 1:  # part of no identity, and yet it takes another time
         identity["processes"] = config.trainer.processes
@@ -165,46 +163,34 @@ def _probe(config: RunConfig) -> float:
     return probe_seconds(config)
 
 
-def mirror_stored(runs: Mapping[str, RunConfig]) -> int:
-    """Mirror what is finished and not mirrored with all its tags yet; return how many those were."""
-    wanted = unmirrored(runs)
-    for name in wanted:
+def mirror_stored(runs: Mapping[str, RunConfig]) -> None:
+    """Mirror what is finished and not mirrored with all its tags yet.
+
+    A file that is written anew takes the place of the older one, also at W&B.
+    """
+    for name in unmirrored(runs):
         _mirror(name, runs[name])
-    return len(wanted)
 
 
 def unmirrored(runs: Mapping[str, RunConfig]) -> list[str]:
     """Finished runs that ask for a tracker which lacks them, or the tag of one of their sweeps."""
-    found = []
-    known: dict[Path, dict[str, set[str]]] = {}
-    asked: dict[Path, dict[str, list[tuple[str, str | None]]]] = {}
-    for name, config in runs.items():
-        if config.tracking.name == "none" or Store(config.outputs).folder(name).read_results() is None:
-            continue
-        folder = folder_of(config.tracking, config.outputs)
-        outputs = Path(config.outputs)
-        if outputs not in asked:
-            asked[outputs] = sweeps_by_run(outputs)
-        sweeps = asked[outputs].get(name, [])
-        card = run_card(config, name, sweeps)
-        if config.tracking.name == "tensorboard":
-            there = (folder / f"{card.job_type}-{card.id}").exists()
-        else:
-            from lmsweep.tracking.wandb_run import wandb_id
+    sweeps_in, tags_in = cache(sweeps_by_run), cache(_tags)
 
-            if folder not in known:
-                known[folder] = _tags(folder)
-            tags = known[folder].get(wandb_id(card))
-            there = tags is not None and {sweep_tag(*pair) for pair in sweeps} <= tags
-        if not there:
-            found.append(name)
-    return found
+    def is_lacking(name: str, config: RunConfig) -> bool:
+        if config.tracking.name == "none" or Store(config.outputs).folder(name).read_results() is None:
+            return False
+        folder, sweeps = folder_of(config.tracking, config.outputs), sweeps_in(Path(config.outputs))
+        card = run_card(config, name, sweeps.get(name, []))
+        if config.tracking.name == "tensorboard":
+            return not (folder / f"{card.job_type}-{card.id}").exists()
+        tags = tags_in(folder).get(wandb_id(card))
+        return tags is None or not {sweep_tag(*pair) for pair in sweeps.get(name, [])} <= tags
+
+    return [name for name, config in runs.items() if is_lacking(name, config)]
 
 
 def _tags(folder: Path) -> dict[str, set[str]]:
     """The tags of every W&B run with files in `folder`, by the newest of them."""
-    from lmsweep.tracking.wandb_run import CARD
-
     cards = [json.loads(path.read_bytes()) for path in sorted(folder.glob(f"offline-run-*/{CARD}"))]
     return {card["id"]: set(card["tags"]) for card in cards}
 
@@ -226,15 +212,8 @@ def _portrait(config: RunConfig, folder: JobFolder) -> "Portrait | None":
     import torch
 
     from lmsweep.evaluation.checkpoints import load_run
-    from lmsweep.evaluation.runs import StoredRun
     from lmsweep.training.portrait import portrait
 
     loaded = load_run(StoredRun(folder, config), config.data.root, torch.device("cpu"))
-    options = config.tracking
-    return portrait(
-        loaded.network,
-        loaded.data.test,
-        loaded.data.num_classes,
-        examples=options.examples,
-        epsilon=options.epsilon,
-    )
+    options: dict[str, Any] = {"examples": config.tracking.examples, "epsilon": config.tracking.epsilon}
+    return portrait(loaded.network, loaded.data.test, loaded.data.num_classes, **options)

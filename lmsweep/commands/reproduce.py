@@ -1,10 +1,9 @@
 """`lmsweep reproduce FIG --scale smoke` trains what is missing, evaluates, draws and checks the claims."""
 
-import argparse
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from lmsweep.commands.common import reported
+from lmsweep.commands.common import parser_of, reported
 from lmsweep.commands.figures import draw
 from lmsweep.commands.jobs import measurement_job, mirror_late, training_job
 from lmsweep.config.run import Request, RunConfig
@@ -27,10 +26,9 @@ class ReproductionError(UserError):
 
 def reproduce_command(arguments: Sequence[str] | None = None) -> None:
     """Train what is missing of figures, evaluate, draw, and check the paper's claims."""
-    parser = argparse.ArgumentParser(prog="lmsweep reproduce", description=reproduce_command.__doc__)
+    parser = parser_of(reproduce_command, scale="smoke")
     parser.add_argument("words", nargs="*", metavar="FIG", help="figures, and key=value to change their runs")
     parser.add_argument("--all", action="store_true", help="every figure")
-    parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
     parser.add_argument("--jobs", type=int, default=None, help="jobs at once (default: one per core or GPU)")
     options = parser.parse_intermixed_args(arguments)
     overrides = [word for word in options.words if "=" in word]

@@ -89,7 +89,8 @@ def run_one(plain: Mapping[str, Any], *, wait: bool = False) -> float | None:
 
     config, request = split(plain)
     if request.dry_run:
-        print(describe(Plan.of([training_job(config)]), request), flush=True)
+        plan = Plan.of([training_job(config)])
+        print(describe(plan, plan.states(request)), flush=True)
         return None
 
     def train() -> Any:

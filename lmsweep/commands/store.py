@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.common import outputs_argument, reported
+from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.config.identity import dotted
 from lmsweep.errors import UserError
 from lmsweep.store.housekeeping import collect_garbage, read_yaml, remove
@@ -27,7 +27,7 @@ SHOWN = 40
 
 def status_command(arguments: Sequence[str] | None = None) -> None:
     """Show sweeps and runs by state, with their results."""
-    parser = argparse.ArgumentParser(prog="lmsweep status", description=status_command.__doc__)
+    parser = parser_of(status_command)
     outputs_argument(parser)
     parser.add_argument("--sweep", help="only runs of this sweep (a figure's name, or a name listed here)")
     parser.add_argument("--state", choices=STATES, help="only runs in this state")
@@ -89,7 +89,7 @@ def _status_line(row: Row) -> str:
 
 def store_command(arguments: Sequence[str] | None = None) -> None:
     """Delete or export what the store has."""
-    parser = argparse.ArgumentParser(prog="lmsweep store", description=store_command.__doc__)
+    parser = parser_of(store_command)
     commands = parser.add_subparsers(dest="command", required=True)
     gc = commands.add_parser(
         "gc", help="delete checkpoints that no drawn figure uses, and leftovers of kills"

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from lmsweep.commands.common import outputs_argument, reported
+from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.commands.run import run_command
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.store.sweeps import record_sweep
@@ -82,10 +82,9 @@ def _typed(value: str) -> Any:
 
 def wandb_sweep_command(arguments: Sequence[str] | None = None) -> None:
     """Write a W&B sweep with the runs of a file of sweeps/."""
-    parser = argparse.ArgumentParser(prog="lmsweep wandb-sweep", description=wandb_sweep_command.__doc__)
+    parser = parser_of(wandb_sweep_command, scale="smoke")
     parser.add_argument("sweep", help="a file of sweeps/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as after lmsweep -m")
-    parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
     parser.add_argument("--project", default="lmsweep", help="where the sweep is to be (default lmsweep)")
     parser.add_argument("--entity", default=None, help="a user or team (default: the account's)")
     outputs_argument(parser)

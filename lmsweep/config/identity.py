@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -20,6 +20,16 @@ def _gather(tree: Mapping[str, Any], prefix: str, leaves: dict[str, Any]) -> Non
             _gather(value, f"{prefix}{key}.", leaves)
         else:
             leaves[f"{prefix}{key}"] = value
+
+
+def drop(tree: dict[str, Any], keys: Iterable[str]) -> None:
+    """Take dotted keys out of a tree, where they are there."""
+    for key in keys:
+        *parents, last = key.split(".")
+        node = tree
+        for parent in parents:
+            node = node.get(parent, {})
+        node.pop(last, None)
 
 
 # Raise this when training changes in a way that makes old results incomparable: every run gets a new id.

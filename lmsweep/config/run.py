@@ -24,7 +24,7 @@ from lmsweep.config.fields import (
     Whole,
     node_of,
 )
-from lmsweep.config.identity import run_id
+from lmsweep.config.identity import drop, run_id
 from lmsweep.errors import ConfigError
 from lmsweep.margin.options import MarginOptions
 
@@ -190,12 +190,7 @@ class RunConfig(Node):
     def identity_dict(self) -> dict[str, Any]:
         """The part of the configuration that can change the result."""
         config = self.to_dict()
-        for key in IGNORED_BY_IDENTITY:
-            *parents, last = key.split(".")
-            node = config
-            for parent in parents:
-                node = node[parent]
-            node.pop(last, None)
+        drop(config, IGNORED_BY_IDENTITY)
         # What a choice leaves unused must not make two runs out of one.
         if not self.method.margin:
             del config["margin"]

@@ -6,8 +6,7 @@ import hashlib
 import re
 import struct
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +18,7 @@ from markupsafe import Markup
 
 from lmsweep.config.identity import dotted
 from lmsweep.errors import UserError
-from lmsweep.figures.claims.verdicts import ClaimRow, claim_rows
+from lmsweep.figures.claims.verdicts import claim_rows
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.record import Missing, Record, Selected, read_records
 from lmsweep.figures.statistics import Verdict
@@ -32,69 +31,29 @@ PIXELS_PER_CSS_PIXEL = 1.5
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 Table = list[list[str]]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A PNG inside the page."""
-
-    uri: str
-    width: int
-    height: int
-    alt: str
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """The CSV, without the columns that the page shows elsewhere."""
-
-    header: list[str]
-    numeric: list[bool]
-    rows: list[list[str]]
-    total: int
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Neighbouring cells with the same runs, and the hyperparameters in which they differ from others."""
-
-    cell: Selected
-    places: list[str]
-    differing: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Section:
-    """One figure at one scale; None for a picture or table that is not there or not whole."""
-
-    record: Record
-    anchor: str
-    claims: list[ClaimRow]
-    files: dict[str, str]
-    picture: Picture | None
-    numbers: Numbers | None
-    shared: dict[str, str]
-    choices: list[Choice]
-    missing: list[tuple[Missing, list[str]]]
+Section = dict[str, Any]  # what the template lays out
 
 
 def section(path: Path, record: Record) -> Section:
-    """Everything the template needs, so that it only has to lay it out; `path` is the record's file."""
+    """What the page says about one figure at one scale; `path` is the record's file.
+
+    A picture or a table that is not there, or not whole, is None.
+    """
     table = _read_table(path.with_suffix(".csv"))
     shared, choices = _hyperparameters(record.selected)
     below = f"../figures/{quote(record.scale, safe='')}"
     files = [path.with_suffix(suffix) for suffix in (".png", ".pdf", ".csv", ".json")]
-    return Section(
-        record=record,
-        anchor=anchor(record.figure, record.scale),
-        claims=claim_rows(record.claims),
-        files={f.suffix[1:].upper(): f"{below}/{quote(f.name, safe='')}" for f in files if f.is_file()},
-        picture=_picture(path.with_suffix(".png"), _alt(record, table)),
-        numbers=_numbers(table) if table else None,
-        shared=shared,
-        choices=choices,
-        missing=_missing(record.missing),
-    )
+    return {
+        "record": record,
+        "anchor": anchor(record.figure, record.scale),
+        "claims": claim_rows(record.claims),
+        "files": {f.suffix[1:].upper(): f"{below}/{quote(f.name, safe='')}" for f in files if f.is_file()},
+        "picture": _picture(path.with_suffix(".png"), _alt(record, table)),
+        "numbers": _numbers(table) if table else None,
+        "shared": shared,
+        "choices": choices,
+        "missing": _missing(record.missing),
+    }
 
 
 def anchor(*names: str) -> str:
@@ -102,12 +61,13 @@ def anchor(*names: str) -> str:
     return re.sub(r"[^\w-]+", "-", "--".join(names))
 
 
-def _picture(path: Path, alt: str) -> Picture | None:
+def _picture(path: Path, alt: str) -> dict[str, Any] | None:
     png = path.read_bytes() if path.is_file() else b""
     if not (png.startswith(PNG_START) and png.endswith(PNG_END)):
         return None
     width, height = (round(size / PIXELS_PER_CSS_PIXEL) for size in struct.unpack(">II", png[16:24]))
-    return Picture("data:image/png;base64," + base64.b64encode(png).decode(), width, height, alt)
+    uri = "data:image/png;base64," + base64.b64encode(png).decode()
+    return {"uri": uri, "width": width, "height": height, "alt": alt}
 
 
 def _read_table(path: Path) -> Table | None:
@@ -138,20 +98,21 @@ def _column(table: Table | None, name: str) -> list[str]:
     return [row[place] for row in table[1:] if row[place]]
 
 
-def _numbers(table: Table) -> Numbers:
+def _numbers(table: Table) -> dict[str, Any]:
+    """The CSV, without the columns that the page shows elsewhere."""
     header, *rows = table
     # `setting` is JSON of all hyperparameters, which have a table of their own.
     shown = sorted((name != "panel", place) for place, name in enumerate(header) if name != "setting")
     places = [place for _, place in shown]
-    return Numbers(
-        header=[header[place] for place in places],
-        numeric=[header[p] != "selected" and _is_numeric([row[p] for row in rows]) for p in places],
-        rows=[
+    return {
+        "header": [header[place] for place in places],
+        "numeric": [header[p] != "selected" and _is_numeric([row[p] for row in rows]) for p in places],
+        "rows": [
             [row[p] if header[p] == "selected" else _shorter(row[p]) for p in places]
             for row in rows[:ROWS_SHOWN]
         ],
-        total=len(rows),
-    )
+        "total": len(rows),
+    }
 
 
 def _shorter(cell: str) -> str:
@@ -165,8 +126,8 @@ def _is_numeric(cells: list[str]) -> bool:
     return bool(filled) and all(NUMBER.fullmatch(cell) for cell in filled)
 
 
-def _hyperparameters(cells: list[Selected]) -> tuple[dict[str, str], list[Choice]]:
-    """Split into what all cells share that have the key at all, and what tells cells apart."""
+def _hyperparameters(cells: list[Selected]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """What all cells share that have the key at all, and per cell what tells it apart from others."""
     settings = [{key: text(value) for key, value in dotted(cell.hyperparameters).items()} for cell in cells]
     keys = dict.fromkeys(key for setting in settings for key in setting)
     values = {key: {setting[key] for setting in settings if key in setting} for key in keys}
@@ -181,7 +142,7 @@ def _hyperparameters(cells: list[Selected]) -> tuple[dict[str, str], list[Choice
         (first, setting), *others = group
         places = [text(first.x), *(text(cell.x) for cell, _ in others)]
         differing = {key: value for key, value in setting.items() if key not in shared}
-        choices.append(Choice(first, places, differing))
+        choices.append({"cell": first, "places": places, "differing": differing})
     return shared, choices
 
 
@@ -212,7 +173,6 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 
 def write_report(outputs: Path) -> Path:
     """Write <outputs>/report/index.html from all figures drawn so far, and return its path."""
-    outputs = Path(outputs)
     records = read_records(outputs / "figures")
     if not records:
         raise UserError(
@@ -228,24 +188,7 @@ def write_report(outputs: Path) -> Path:
 def render(records: Mapping[Path, Record]) -> str:
     """The whole page; the same records give the same bytes."""
     sections = [section(path, record) for path, record in records.items()]
-    script, style = _resource("page.js"), _resource("page.css")
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            script=Markup(script),  # noqa: S704 - a file of this package
-            style=Markup(style),  # noqa: S704 - a file of this package
-            policy=_policy(script, style),
-            figures=_figures(sections),
-            sections=sections,
-            counts=_counts(sections),
-            verdicts=VERDICTS,
-            rows_shown=ROWS_SHOWN,
-        )
-    )
-
-
-def _environment() -> Environment:
+    figures = groupby(sections, key=lambda one: one["record"].figure)
     environment = Environment(
         loader=PackageLoader("lmsweep.figures"),
         autoescape=True,
@@ -255,11 +198,20 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters |= FILTERS
-    return environment
-
-
-def _resource(name: str) -> str:
-    return files("lmsweep.figures").joinpath("templates", name).read_text(encoding="utf-8")
+    script, style = (
+        files("lmsweep.figures").joinpath("templates", name).read_text(encoding="utf-8")
+        for name in ("page.js", "page.css")
+    )
+    return environment.get_template("page.html").render(
+        script=Markup(script),  # noqa: S704 - a file of this package
+        style=Markup(style),  # noqa: S704 - a file of this package
+        policy=_policy(script, style),
+        figures=[(figure, list(scales)) for figure, scales in figures],
+        sections=sections,
+        counts=_counts(records.values()),
+        verdicts=VERDICTS,
+        rows_shown=ROWS_SHOWN,
+    )
 
 
 def _policy(script: str, style: str) -> str:
@@ -273,19 +225,14 @@ def _hash(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def _figures(sections: list[Section]) -> list[tuple[str, list[Section]]]:
-    groups = groupby(sections, key=lambda one: one.record.figure)
-    return [(figure, list(group)) for figure, group in groups]
-
-
-def _counts(sections: list[Section]) -> dict[str, Any]:
-    verdicts = Counter(claim.verdict for one in sections for claim in one.record.claims)
+def _counts(records: Collection[Record]) -> dict[str, Any]:
+    verdicts = Counter(claim.verdict for record in records for claim in record.claims)
     return {
-        "figures": len({one.record.figure for one in sections}),
-        "scales": list(dict.fromkeys(one.record.scale for one in sections)),
-        "claims": len({(one.record.figure, claim.id) for one in sections for claim in one.record.claims}),
+        "figures": len({record.figure for record in records}),
+        "scales": list(dict.fromkeys(record.scale for record in records)),
+        "claims": len({(record.figure, claim.id) for record in records for claim in record.claims}),
         "total": verdicts.total(),
         "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
-        "runs": len({run for one in sections for run in one.record.runs}),
-        "missing": sum(len(one.record.missing) for one in sections),
+        "runs": len({run for record in records for run in record.runs}),
+        "missing": sum(len(record.missing) for record in records),
     }

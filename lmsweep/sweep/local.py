@@ -14,7 +14,7 @@ from lmsweep.store.job import Results
 from lmsweep.store.lease import JobBusyError, LeaseLostError
 from lmsweep.store.run_job import reason, run_job
 from lmsweep.sweep.devices import Slot, preload_for
-from lmsweep.sweep.plan import Outcome, Plan, state_for
+from lmsweep.sweep.plan import Outcome, Plan, State, state_for
 from lmsweep.sweep.progress import Progress, duration, label, print_failures
 
 LOOK_EVERY_SECONDS = 0.5  # at runs that other processes have
@@ -36,9 +36,9 @@ class LocalSweep:
         self.deaths: Counter[str] = Counter()
         self.unwritable: StoreUnwritableError | None = None
 
-    def run(self) -> Outcome:
+    def run(self, states: Mapping[str, State]) -> Outcome:
         """Run what is missing. Ctrl-C gives back what is under way; a full disk ends the sweep."""
-        for name, state in self.plan.states(self.request).items():
+        for name, state in states.items():
             if state == "missing":
                 job = self.plan.jobs[name]
                 if not self.request.force:
@@ -158,12 +158,17 @@ class LocalSweep:
         self.progress.failed(name, reason)
 
 
-def run_here(plan: Plan, request: Request, slots: Sequence[Slot]) -> Outcome:
-    """Run what is missing on this machine, show progress, and print a line about it and what failed."""
+def run_here(
+    plan: Plan, request: Request, slots: Sequence[Slot], states: Mapping[str, State] | None = None
+) -> Outcome:
+    """Run what is missing on this machine, show progress, and print a line about it and what failed.
+
+    `states` are those of the plan, when they have been read already.
+    """
     began = time.monotonic()
     pool = Pool(slots, preload_for(plan))
     with Progress(plan.about(), len(slots), plan.noun) as progress:
-        outcome = LocalSweep(plan, request, pool, progress).run()
+        outcome = LocalSweep(plan, request, pool, progress).run(states or plan.states(request))
     report(plan, outcome, progress, began)
     return outcome
 

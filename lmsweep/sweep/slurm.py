@@ -99,7 +99,6 @@ class SlurmLauncher(LocalLauncher):
         self.options = SlurmOptions.parse(keys)
 
     def submit(self, plan: Plan, request: Request) -> Outcome:
-        """Submit what is missing to the cluster; without `wait` the outcome knows only what was there."""
         began = time.monotonic()
         at_once = self.options.array_parallelism * self.options.runs_per_job
         with Progress(plan.about(), min(at_once, len(plan.jobs)), plan.noun) as progress:
@@ -117,8 +116,7 @@ class SlurmLauncher(LocalLauncher):
         return sweep.outcome
 
     def describe(self, plan: Plan, request: Request) -> str:
-        """What submitting would do; how many jobs run at once, Slurm decides."""
-        return describe(plan, request)
+        return describe(plan, plan.states(request))  # how many jobs run at once, Slurm decides
 
     def _launch_others(self, job_overrides: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         raise ConfigError("hydra/launcher=slurm runs lmsweep only; use hydra/launcher=local for other tasks.")

@@ -1,7 +1,7 @@
 """The mirrors of jobs: a run while it trains, an evaluation under an attack, a figure with its claims."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,16 @@ from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card,
 from lmsweep.tracking.tracker import Guard, Line, Tracker, guarded
 
 
-@contextmanager
-def tracked(config: RunConfig, name: str) -> Iterator[Guard]:
+def tracked(config: RunConfig, name: str) -> AbstractContextManager[Guard]:
     """The guarded mirror of the run with the id `name`; it begins when it is opened."""
-    with guarded(partial(open_run, config, name)) as guard:
-        yield guard
 
+    def begin() -> Tracker:
+        if config.tracking.name == "none":
+            return Tracker()
+        card = run_card(config, name, sweeps_of(Path(config.outputs), name))
+        return open_tracker(config.tracking, config.outputs, card)
 
-def open_run(config: RunConfig, name: str) -> Tracker:
-    """Begin to mirror a run, whatever `tracking` says."""
-    if config.tracking.name == "none":
-        return Tracker()
-    card = run_card(config, name, sweeps_of(Path(config.outputs), name))
-    return open_tracker(config.tracking, config.outputs, card)
+    return guarded(begin)
 
 
 def open_tracker(options: TrackingConfig, outputs: str | Path, card: Card) -> Tracker:
@@ -78,17 +75,11 @@ def mirror_figure(options: TrackingConfig, outputs: str | Path, record: Record, 
     with _opened(options, outputs, figure_card(record)) as tracker:
         tracker.picture("figure", picture)
         tracker.table("claims", ClaimRow._fields, claim_rows(record.claims))
-        for panel, part in _panels(points):
+        for panel, part in points.groupby("panel", sort=False):
             line = Line("x", "mean", f"{record.title}: {panel}", "method")
             tracker.table(f"points/{panel}", list(part.columns), part.to_numpy().tolist(), line)
         tracker.keep(csv)
         tracker.keep(picture.with_suffix(".json"))
-
-
-def _panels(points: pd.DataFrame) -> Sequence[tuple[str, pd.DataFrame]]:
-    if points.empty:
-        return []
-    return [(str(name), part) for name, part in points.groupby("panel", sort=False)]
 
 
 @contextmanager

@@ -56,13 +56,11 @@ class WandbRun(Tracker):
         self.upload: Upload | None = start_upload(self.folder, options, self.lock.fileno())
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """A row of the history; lines of the same step are one row."""
         self.run.log({**values, STEP: step}, step=step)
 
     def describe(
         self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
     ) -> None:
-        """The summary, the confusion matrix, a few pictures and, on request, the weights."""
         import wandb
 
         try:
@@ -81,7 +79,6 @@ class WandbRun(Tracker):
     def table(
         self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
     ) -> None:
-        """A W&B table, and a chart over it."""
         import wandb
 
         table = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
@@ -91,13 +88,12 @@ class WandbRun(Tracker):
         self.show(row)
 
     def picture(self, name: str, file: Path) -> None:
-        """A W&B image."""
         import wandb
 
         self.show({name: wandb.Image(str(file))})
 
     def keep(self, file: Path) -> None:
-        """A copy among the run's files; a link would break when the folder is moved."""
+        # A link would break when the folder is moved.
         copy = Path(self.run.dir) / file.name
         shutil.copyfile(file, copy)
         self.run.save(str(copy), base_path=self.run.dir, policy="now")
@@ -108,7 +104,6 @@ class WandbRun(Tracker):
             self.run.log(dict(row))
 
     def close(self, exit_code: int, *, given_back: bool = False) -> None:
-        """Finish the file; then wait for the upload, but never longer than `tracking.patience`."""
         if given_back:
             self.run.mark_preempting()
         self.run.finish(exit_code=exit_code)

@@ -247,7 +247,7 @@ def test_the_command_prints_the_path(outputs, tmp_path):
 
 
 def test_the_wheel_holds_template_style_and_script(tmp_path):
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=root, check=True, capture_output=True, timeout=600)
     (wheel,) = tmp_path.glob("*.whl")

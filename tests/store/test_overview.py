@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from lmsweep.commands import status
+from lmsweep.commands.store import status_command
 from lmsweep.store.overview import overview, sweeps
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import record_sweep, runs_of
@@ -33,7 +33,7 @@ def store(tmp_path):
 
 
 def call(capsys, tmp_path, *arguments):
-    status.status_command(["--outputs", str(tmp_path), *arguments])
+    status_command(["--outputs", str(tmp_path), *arguments])
     return capsys.readouterr().out
 
 
