@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
@@ -24,7 +24,7 @@ from lmsweep.config.evaluation import (
     StoredRunsConfig,
     parse_as,
 )
-from lmsweep.config.hydra import config_folder
+from lmsweep.config.hydra import as_dict, config_folder
 from lmsweep.config.run import Request
 from lmsweep.evaluation.attack import attack_measurements
 from lmsweep.evaluation.audit import audit_measurement, judged
@@ -54,9 +54,8 @@ def command(config_name: str, schema: type[C], work: Callable[[C], None]) -> Non
     register_plugins()
 
     def task(config: DictConfig) -> None:
-        plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
         # Caught here, because Hydra prints a line of its own about any error that leaves a job.
-        reported(lambda: work(parse_as(schema, plain)), schema)
+        reported(lambda: work(parse_as(schema, as_dict(config))), schema)
 
     main = hydra.main(version_base="1.3", config_path=config_folder(), config_name=config_name)
     reported(main(task), schema)

@@ -3,13 +3,13 @@
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import hydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from lmsweep.commands.common import reported
-from lmsweep.config.hydra import config_folder
+from lmsweep.config.hydra import as_dict, config_folder
 from lmsweep.config.run import Request, parse, split
 from lmsweep.config.sweeps import with_full_scale
 from lmsweep.processes import stop_on_sigterm
@@ -51,13 +51,10 @@ class RunTask:
         from hydra.core.hydra_config import HydraConfig
         from hydra.types import RunMode
 
-        def plain() -> dict[str, Any]:
-            return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-
         if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return run_one(plain(), wait=True)  # errors pass, so that a foreign launcher goes on
+            return run_one(as_dict(config), wait=True)  # errors pass, so that a foreign launcher goes on
         # Caught here too, because Hydra prints a line of its own about any error that leaves a job.
-        reported(lambda: run_one(plain()))
+        reported(lambda: run_one(as_dict(config)))
         return None
 
     def job(self, plain: Mapping[str, Any]) -> tuple[Job, Request]:

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from lmsweep.config.evaluation import (
@@ -18,7 +17,7 @@ from lmsweep.config.evaluation import (
     StoredRunsConfig,
     parse_as,
 )
-from lmsweep.config.hydra import config_folder
+from lmsweep.config.hydra import composed, config_folder
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
 from lmsweep.figures.drawing.regions import Regions
@@ -60,7 +59,7 @@ def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> 
             keys = _composed("evaluation", outputs, own)["attack"]
             own += [override for override in of_attacks if _key(override) in keys]
         configs[name] = parse_as(EvaluationConfig, _composed("evaluation", outputs, own))
-    known = {key for file in Path(config_folder(), "attack").glob("*.yaml") for key in _keys(file)}
+    known = {key for file in Path(config_folder(), "attack").glob("*.yaml") for key in OmegaConf.load(file)}
     for override in of_attacks:
         if _key(override) not in known:
             raise ConfigError(f"{override} is not allowed: no attack in conf/attack/ has the key.")
@@ -157,10 +156,6 @@ def read_regions(wanted: Sequence[Wanted]) -> list[Regions]:
     return found
 
 
-def _keys(file: Path) -> dict[str, Any]:
-    return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(file)))
-
-
 def _attackers(selected: pd.DataFrame) -> dict[int, str]:
     rows = selected[selected["method"] == ATTACKER]
     return {int(seed): str(run) for seed, run in zip(rows["seed"], rows["run"], strict=True)}
@@ -172,9 +167,7 @@ def _next(attackers: Mapping[int, str], seed: int) -> str | None:
 
 
 def _composed(name: str, outputs: str, overrides: Sequence[str]) -> dict[str, Any]:
-    with initialize_config_dir(config_folder(), version_base="1.3"):
-        composed = compose(name, [*overrides, f"outputs={outputs}", "runs=[unknown]"])
-    return cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
+    return composed(name, [*overrides, f"outputs={outputs}", "runs=[unknown]"])
 
 
 def _key(override: str) -> str:
