@@ -43,14 +43,16 @@ def reported(function: Callable[[], Any], schema: "type[BaseModel] | None" = Non
     except UserError as error:
         stop(str(error), 1)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has read enough
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the reader, such as `| head`, is gone
     except Exception as error:
         sentence = _hydra_sentence(error, schema)  # first, because some of Hydra's errors are OSErrors
         if sentence is not None:
             stop(sentence, 2)
         if not isinstance(error, OSError):
             raise
-        # Inside a run it would be that run's failure; here a folder or file of the store cannot be used.
+        # Inside a job an OSError is the job's failure; here a folder or file of the store cannot be used.
         stop(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
 
 
@@ -59,7 +61,7 @@ def _hydra_sentence(error: Exception, schema: "type[BaseModel] | None") -> str |
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from lmsweep.config.explain import hydra_error
+    from lmsweep.config.fields import hydra_error
     from lmsweep.config.run import RunConfig
 
     composing = isinstance(error, HydraException | OmegaConfBaseException)

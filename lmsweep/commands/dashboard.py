@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lmsweep.figures.record import Record
 
 SAVED = "dashboards.json"  # in <outputs>/wandb: which workspace and report belong to a sweep
-# W&B's library draws these at random; in a specification they are numbered.
+# Keys whose values W&B's library draws at random; a specification numbers them.
 RANDOM = ("id", "__id__", "ref", "runSetId", "viewId")
 
 
@@ -37,7 +37,7 @@ def build(
     tag = sweep_tag(sweep.name, sweep.label)
     name = f"{spec.title} ({sweep.label} scale)"
     workspace = build_workspace(name, entity, project, tag, figure_groups(sweep, spec, attacks))
-    groups = figure_groups(sweep, spec, attacks)  # panels of their own, for the report lays them out
+    groups = figure_groups(sweep, spec, attacks)  # new panels, because the report changes their layout
     return workspace, build_report(sweep, spec, entity, project, tag, groups, record)
 
 
@@ -49,7 +49,7 @@ def specification(workspace: "ws.Workspace", report: "wr.Report") -> dict[str, A
 
 
 def numbered(value: Any, name: str, seen: dict[str, str]) -> Any:
-    """A copy in which what was drawn at random is called name-1, name-2, ..."""
+    """A copy in which values that were drawn at random are called name-1, name-2, ..."""
     if isinstance(value, list):
         return [numbered(item, name, seen) for item in value]
     if not isinstance(value, dict):
@@ -125,5 +125,5 @@ def _default_entity() -> str:
         return str(wandb.Api().default_entity)
     except (wandb.errors.Error, OSError) as error:
         raise UserError(
-            f"W&B says not who you are ({error}); log in with `wandb login`, or name --entity, or --dry-run."
+            f"W&B does not name your account ({error}); use `wandb login`, or give --entity or --dry-run."
         ) from error

@@ -92,7 +92,7 @@ def run_training(config: RunConfig, request: Request | None = None) -> tuple[Job
     task_of(config, job.id)  # raises when Slurm's tasks are not those that the run needs
     from lmsweep.training.run import prepare_run  # imports torch, which a finished run does not need
 
-    parts = prepare_run(config)  # before the lease: what does not fit together leaves nothing in the store
+    parts = prepare_run(config)  # before the lease: a config that cannot be built leaves nothing behind
     return folder, run_job(training_job(config, parts), force=request.force)
 
 
@@ -120,7 +120,7 @@ def cost_key(config: RunConfig) -> str:
     identity = config.identity_dict()
     drop(identity, FREE)
     identity["optimizer"] = config.optimizer.target
-    if config.trainer.processes > 1:  # part of no identity, and yet it takes another time
+    if config.trainer.processes > 1:  # no part of the identity, but of the duration
         identity["processes"] = config.trainer.processes
     return run_id(identity)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmsweep.commands.jobs import mirror_late, run_training, training_job
 from lmsweep.commands.store import results_table
-from lmsweep.config.explain import explained
+from lmsweep.config.fields import explained
 from lmsweep.config.hydra import composed
 from lmsweep.config.identity import dotted
 from lmsweep.config.run import RunConfig, split

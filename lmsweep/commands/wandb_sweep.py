@@ -45,8 +45,8 @@ def sweep_config(sweep: Sweep, tracking: Sequence[str], project: str, entity: st
 def split_jobs(jobs: Sequence[Job]) -> tuple[dict[str, str], dict[str, list[str]]]:
     """What all jobs share, and the axes whose product gives the rest.
 
-    An axis on which the others depend makes no product: those keys become one axis, `choice`, with all that
-    they mean written out.
+    Keys that depend on the method make no product: they become one axis, `choice`, whose values spell out all
+    of them.
     """
     keys = list(dict.fromkeys(key for job in jobs for key in job))
     seen = {key: list(dict.fromkeys(job[key] for job in jobs if key in job)) for key in keys}
@@ -63,7 +63,7 @@ def split_jobs(jobs: Sequence[Job]) -> tuple[dict[str, str], dict[str, list[str]
 
 
 def _depends(key: str, jobs: Sequence[Job]) -> bool:
-    """Whether the values of a key are others for other methods; the method itself is what they depend on."""
+    """Whether a key has other values for other methods; the method itself counts too."""
     by_method: dict[str | None, set[str | None]] = {}
     for job in jobs:
         by_method.setdefault(job.get("method"), set()).add(job.get(key))

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from lmsweep.config.explain import invalid_value
-from lmsweep.config.fields import Count, Name, Node, Positive, Unit
+from lmsweep.config.fields import Count, Name, Node, Positive, Unit, checked
 from lmsweep.config.identity import run_id
 from lmsweep.config.run import TrackingConfig
 from lmsweep.errors import ConfigError
@@ -102,10 +101,7 @@ def parse_as(schema: type[C], config: Mapping[str, Any]) -> C:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
     if schema is EvaluationConfig:
         config = {**config, "attack": _read_attack(config["attack"])}
-    try:
-        parsed = schema.model_validate(config)
-    except ValidationError as error:
-        raise ConfigError(invalid_value(schema, error.errors()[0])) from None
+    parsed = checked(schema, config)
     if not parsed.runs:
         raise ConfigError(
             "There is no run to evaluate; name one or more ids of outputs/runs/ before the keys."
@@ -117,10 +113,7 @@ def _read_attack(keys: Mapping[str, Any]) -> Attack:
     from lmsweep.attacks.attack import attack_class
 
     chosen = attack_class(str(keys.get("kind")))
-    try:
-        return chosen.model_validate({name: value for name, value in keys.items() if name != "kind"})
-    except ValidationError as error:
-        raise ConfigError(invalid_value(chosen, error.errors()[0], group="attack")) from None
+    return checked(chosen, {name: value for name, value in keys.items() if name != "kind"}, "attack")
 
 
 # Raise this when an attack or measurement changes in a way that makes old results incomparable.

@@ -7,9 +7,8 @@ error a user sees, and doubles as the documentation of the key.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from lmsweep.config.explain import invalid_value
 from lmsweep.config.fields import (
     Component,
     Count,
@@ -22,6 +21,7 @@ from lmsweep.config.fields import (
     Positive,
     Unit,
     Whole,
+    checked,
     node_of,
 )
 from lmsweep.config.identity import drop, run_id
@@ -128,7 +128,7 @@ class TrainerConfig(Node):
     ]
     threads: Count
     log_every: Count
-    # Runs that were stored before there were these keys had one process and no such speed-ups.
+    # Runs that were stored before these keys existed had one process and none of these speed-ups.
     devices: Count = 1
     num_nodes: Count = 1
     compile: Flag = False
@@ -149,7 +149,7 @@ class TelemetryConfig(Node):
     samples: Count
 
 
-# Runs that were stored before there was such a key measured nothing.
+# Runs that were stored before this key existed measured nothing.
 NO_TELEMETRY = TelemetryConfig(every=0, norm=2.0, layers="even:3", samples=500)
 
 
@@ -157,7 +157,7 @@ class TrackingConfig(Node):
     """`tracking`: where the run is mirrored to, beside the store."""
 
     name: Annotated[Literal["none", "tensorboard", "wandb"], Field(description="none, tensorboard or wandb")]
-    # What a choice has no use for, and what runs had that were stored before there were these keys.
+    # Defaults for trackers that have no use for a key, and for runs stored before the key existed.
     project: Name = "lmsweep"
     entity: Annotated[str | None, Field(min_length=1, description="a user or team, or null")] = None
     mode: Annotated[Literal["offline", "online"], Field(description="offline or online")] = "offline"
@@ -191,7 +191,7 @@ class RunConfig(Node):
         """The part of the configuration that can change the result."""
         config = self.to_dict()
         drop(config, IGNORED_BY_IDENTITY)
-        # What a choice leaves unused must not make two runs out of one.
+        # A key that the chosen method does not use must not make two runs out of one.
         if not self.method.margin:
             del config["margin"]
         elif self.margin.top_k is None:
@@ -257,10 +257,7 @@ class RunConfig(Node):
 
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
-    try:
-        run = RunConfig.model_validate(config)
-    except ValidationError as error:
-        raise ConfigError(invalid_value(RunConfig, error.errors()[0])) from None
+    run = checked(RunConfig, config)
     trainer = run.trainer
     if trainer.batch_size % trainer.processes:
         raise ConfigError(
@@ -285,9 +282,6 @@ class Request(Node):
 def split(plain: Mapping[str, Any]) -> tuple[RunConfig, Request]:
     """Part a composed configuration into the run and what the call wants done about it."""
     keys = Request.model_fields.keys()
-    try:
-        request = Request.model_validate({key: plain[key] for key in keys if key in plain})
-    except ValidationError as error:
-        raise ConfigError(invalid_value(Request, error.errors()[0])) from None
+    request = checked(Request, {key: plain[key] for key in keys if key in plain})
     of_the_run = {key: value for key, value in plain.items() if key not in (*keys, *OF_THE_SWEEP)}
     return parse(of_the_run), request

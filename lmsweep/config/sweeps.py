@@ -37,7 +37,7 @@ class Sweep:
 
     @property
     def label(self) -> str:
-        """The scale; overrides make another of it, so that their figure does not pass for the real one."""
+        """The scale, with a hash of the overrides: their figure must not pass for the real one."""
         if not self.overrides:
             return self.scale
         digest = hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:6]
@@ -145,15 +145,14 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
         asked = [split(composer.compose(job)) for job in jobs]
         figure, launcher = as_dict(master.figure), as_dict(master.hydra.launcher)
         grid = parse_grid(as_dict(master.grid) if "grid" in master else {})
-    # Cross-entropy knows no norm, so that one run of it stands for the jobs of all norms: the first of them.
+    # Cross-entropy has no norm, so that its jobs for all norms are one run: the first job stands for all.
     runs: dict[str, RunConfig] = {}
     lines: list[tuple[str, ...]] = []
     for job, (config, _) in zip(jobs, asked, strict=True):
         if config.id not in runs:
             runs[config.id] = config
             lines.append(tuple(job))
-    # How the store is treated, where it is, where it is mirrored to and what runs it, changes nothing about
-    # the figure.
+    # Keys about the store, the mirror and the launcher change nothing about the figure.
     apart = (*Request.model_fields, "tracking", "outputs", "hydra")
     changes = tuple(o for o in overrides if re.split(r"[=./]", o.lstrip("+~"))[0] not in apart)
     return Sweep(name, scale, runs, figure, grid, changes, asked[0][1], tuple(lines), launcher)

@@ -16,7 +16,7 @@ from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.store.store import Store
 
 COLUMNS = ["panel", "method", "x", "seed", "y", "run", "setting", "val"]
-# What makes a method what it is called, or a run another sample of the same: no hyperparameters.
+# The seed, and the keys that a method's name tells: these are no hyperparameters.
 NOT_A_HYPERPARAMETER = (
     *("seed", "method.criterion", "method.margin", "adversarial.kind"),
     *("margin.norm", "margin.layers", "margin.score", "margin.exact"),

@@ -1,6 +1,6 @@
-"""Launchers: a plan is submitted to one, which has its jobs run. Hydra's `-m` and `reproduce` use the same.
+"""Launchers run the jobs of a plan that is submitted to them. Hydra's `-m` and `reproduce` use the same ones.
 
-Hydra instantiates launchers as plugins; `launch` is what Hydra calls, `submit` is what it comes to.
+Hydra instantiates launchers as plugins and calls `launch`, which makes a plan and submits it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -17,7 +17,7 @@ from lmsweep.sweep.devices import Slot, preload_for
 from lmsweep.sweep.plan import Outcome, Plan, State, state_for
 from lmsweep.sweep.progress import Progress, duration, label, print_failures
 
-LOOK_EVERY_SECONDS = 0.5  # at runs that other processes have
+LOOK_EVERY_SECONDS = 0.5  # at jobs that other processes have
 
 
 class LocalSweep:
@@ -32,7 +32,7 @@ class LocalSweep:
         self.began = time.time()
         self.outcome = Outcome()
         self.queue: deque[str] = deque()
-        self.elsewhere: dict[str, float] = {}  # when to look again at runs that another process has
+        self.elsewhere: dict[str, float] = {}  # jobs of other processes, and when to look at them again
         self.deaths: Counter[str] = Counter()
         self.unwritable: StoreUnwritableError | None = None
 
@@ -74,7 +74,7 @@ class LocalSweep:
                 self.progress.started(name)
 
     def _is_settled(self, status: Mapping[str, Any]) -> bool:
-        """Whether another process finished the run since this sweep began, or failed at it."""
+        """Whether another process finished the job since this sweep began, or failed at it."""
         since = status.get("ended", 0) >= self.began
         if status.get("state") == "failed":
             return since
@@ -114,7 +114,7 @@ class LocalSweep:
         self._settle(name)
 
     def _leave(self, name: str) -> None:
-        """Let another process finish the run; look now and then whether it has."""
+        """Let another process finish the job; look now and then whether it has."""
         self.elsewhere[name] = time.monotonic() + LOOK_EVERY_SECONDS
         self.progress.elsewhere(name)
 
@@ -133,7 +133,7 @@ class LocalSweep:
                 self.queue.append(name)
 
     def _settle(self, name: str, *, cached: bool = False) -> None:
-        """Take over what the store says about a run that is done or failed."""
+        """Take over what the store says about a job that is done or failed."""
         folder = self.store.folder(name)
         try:
             results = folder.read_results()

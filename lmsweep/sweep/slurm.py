@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hydra.core.utils import JobReturn
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from lmsweep.config.explain import invalid_value
-from lmsweep.config.fields import Count, Flag, Name, Node, Positive, Whole
+from lmsweep.config.fields import Count, Flag, Name, Node, Positive, Whole, checked
 from lmsweep.config.run import Request
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import locked
@@ -56,11 +55,8 @@ class SlurmOptions(Node):
     @classmethod
     def parse(cls, keys: Mapping[str, Any]) -> "SlurmOptions":
         """Check the keys that Hydra composed."""
-        try:
-            return cls.model_validate(dict(keys))
-        except ValidationError as error:
-            where = "on the command line or in conf/hydra/launcher/slurm.yaml"
-            raise ConfigError(f"hydra.launcher.{invalid_value(cls, error.errors()[0], where)}") from None
+        where = "on the command line or in conf/hydra/launcher/slurm.yaml"
+        return checked(cls, dict(keys), "hydra.launcher", where)
 
     def parameters(self) -> dict[str, Any]:
         """What submitit's executor is given; without a value, the cluster decides."""
@@ -153,12 +149,12 @@ class SlurmSweep:
                 self._fail(name)
 
     def follow(self) -> None:
-        """Look at the queue and the store until every run has an end."""
+        """Look at the queue and the store until every job has an end."""
         while self.open:
             alive = settle_jobs(self.store, self.open)
             for name in list(self.open):
                 self._look(name)
-            # Those that a process outside Slurm had, and gave back.
+            # Jobs that a process outside Slurm had and gave back.
             orphans = self._nobodys(self.open, alive)
             if orphans:
                 with locked(job_folder(self.plan.outputs)):
@@ -198,7 +194,7 @@ class SlurmSweep:
                 "hydra/launcher=slurm needs sbatch and srun, which are not here; call it on a login node of "
                 "a Slurm cluster, or use hydra/launcher=local."
             )
-        from submitit import SlurmExecutor  # a second, which other launchers need not spend
+        from submitit import SlurmExecutor  # takes a second, which other launchers need not spend
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         folder = job_folder(self.plan.outputs).absolute()
@@ -217,7 +213,7 @@ class SlurmSweep:
         return jobs
 
     def _look(self, name: str) -> None:
-        """Tell the progress of a run, and take it from the list when it has an end."""
+        """Tell the progress of a job, and take the job from the list when it has an end."""
         status = self.store.folder(name).read_status()
         state = status.get("state")
         if state in ("running", "done") and name not in self.progress.began:

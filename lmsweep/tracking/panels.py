@@ -1,4 +1,4 @@
-"""W&B panels for what a figure asks: every one follows from the figure's axes, methods and runs."""
+"""W&B panels of a figure: each follows from the figure's axes, methods and runs."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from lmsweep.tracking.card import ATTACK, FIGURE, TRAIN, attack_metric, attack_n
 from lmsweep.tracking.wandb_run import STEP
 
 METHOD = "method_name"  # a key of the config of runs and attacks
-# Beside the curves of what is trained: what a regular expression finds depends on the network's layers.
+# Panels by regular expression: which curves they show depends on the network's layers.
 LAYERS = {"Margin loss of every layer": "margin/loss/.*", "Distance of every layer": "margin/distance/.*"}
 MEAN: Mapping[str, Any] = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
 

@@ -46,7 +46,7 @@ class Upload:
         except subprocess.TimeoutExpired:
             _end(self.process)
         if not is_uploaded(self.folder):
-            (self.folder.parent / FAILED).touch()  # a process that had to be ended could not say so
+            (self.folder.parent / FAILED).touch()  # a process that was killed could not do so
             print(
                 f"Not uploaded to W&B yet: {self.folder} (why: {self.folder / LOG}); `make sync` does it.",
                 file=sys.stderr,
@@ -66,7 +66,7 @@ def start_upload(folder: Path, options: TrackingConfig, lock: int) -> Upload | N
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for the run
         pass_fds=(lock,),
-        # What an agent of a W&B sweep says about one run is in that run's file.
+        # These variables of a W&B agent are about one run, whose file has them already.
         env={key: value for key, value in os.environ.items() if key not in (RUN_ID, SWEEP_ID)},
     )
     return Upload(process, folder)
@@ -81,7 +81,7 @@ def failed_lately(folder: Path, pause: float) -> bool:
 
 
 def is_uploaded(folder: Path) -> bool:
-    """Whether W&B's uploader took note that all is there. It ends with status 0 either way."""
+    """Whether W&B's uploader marked the folder as complete; its exit status is 0 either way."""
     return any(folder.glob("*.wandb.synced"))
 
 

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
 from lmsweep.config import sweeps
-from lmsweep.config.explain import hydra_error
+from lmsweep.config.fields import hydra_error
 from lmsweep.config.hydra import Composer, config_folder
 from lmsweep.config.identity import dotted
 from lmsweep.config.run import RunConfig, split
