@@ -119,12 +119,7 @@ def _no_key(path: list[str], names: Iterable[str]) -> str:
     return f"There is no key {'.'.join(path)}; {group} has {', '.join(names)}."
 
 
-def invalid_value(
-    schema: Schema,
-    error: Mapping[str, Any],
-    where: str,
-    group: str = "",
-) -> str:
+def invalid_value(schema: Schema, error: Mapping[str, Any], where: str, group: str = "") -> str:
     """A value that pydantic refused: what it was, what is allowed, `where` to change it.
 
     `schema` is that of the whole configuration or of one `group`. A check of values seen together raises a

@@ -125,35 +125,36 @@ def curves(wanted: Sequence[Wanted]) -> tuple[dict[str, dict[str, dict[str, Any]
     """What the store has: by attack and run the curve, and the ids of all evaluations read."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     ids = []
-    for one in wanted:
-        results = one.folder.read_results()
-        if results is not None:
-            found.setdefault(one.name, {}).update(results["curves"])
-            ids.append(one.measurement.id)
+    for one, results in _stored(wanted):
+        found.setdefault(one.name, {}).update(results["curves"])
+        ids.append(one.measurement.id)
     return found, ids
 
 
 def verdicts(wanted: Sequence[Wanted], judge: Judge) -> list[dict[str, Any]]:
     """The verdicts on the audits that the store has evidence of."""
     found = []
-    for one in wanted:
-        results, config = one.folder.read_results(), one.measurement.config
-        if results is not None and isinstance(config, AuditConfig):
-            verdict, reasons = judge(config, results)
-            (run,) = one.measurement.targets
-            found.append({"method": one.name, "run": run, "verdict": verdict, "reasons": reasons})
+    for one, results in _stored(wanted):
+        verdict, reasons = judge(cast(AuditConfig, one.measurement.config), results)
+        (run,) = one.measurement.targets
+        found.append({"method": one.name, "run": run, "verdict": verdict, "reasons": reasons})
     return found
 
 
 def read_regions(wanted: Sequence[Wanted]) -> list[Regions]:
     """The decision regions that the store has."""
     found = []
+    for one, results in _stored(wanted):
+        with np.load(one.folder.path / REGIONS_FILE, allow_pickle=False) as arrays:
+            found.append(Regions(one.name, **arrays, test_accuracy=results["test_accuracy"]))
+    return found
+
+
+def _stored(wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, dict[str, Any]]]:
     for one in wanted:
         results = one.folder.read_results()
         if results is not None:
-            with np.load(one.folder.path / REGIONS_FILE, allow_pickle=False) as arrays:
-                found.append(Regions(one.name, **arrays, test_accuracy=results["test_accuracy"]))
-    return found
+            yield one, results
 
 
 def _attackers(selected: pd.DataFrame) -> dict[int, str]:

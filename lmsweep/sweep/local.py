@@ -20,17 +20,51 @@ from lmsweep.sweep.progress import Progress, duration, label, print_failures
 LOOK_EVERY_SECONDS = 0.5  # at jobs that other processes have
 
 
-class LocalSweep:
-    """The jobs of a plan on their way from missing to done."""
+class Submission:
+    """A plan that was submitted, and how those of its jobs ended that have ended."""
 
-    def __init__(self, plan: Plan, request: Request, pool: Pool, progress: Progress) -> None:
+    def __init__(self, plan: Plan, request: Request, progress: Progress) -> None:
         self.plan = plan
         self.store = plan.store
         self.request = request
-        self.pool = pool
         self.progress = progress
-        self.began = time.time()
         self.outcome = Outcome()
+
+    def settle(self, name: str, *, cached: bool = False) -> None:
+        """Take over what the store says about a job that is done or failed."""
+        folder = self.store.folder(name)
+        try:
+            results = folder.read_results()
+        except (UserError, OSError) as error:
+            self.fail(name, str(error))
+            return
+        if results is None:
+            self.fail(name, str(folder.read_status().get("reason", "it failed without a reason")))
+            return
+        if cached:
+            self.outcome.results[name] = results
+            self.progress.cached(name)
+        else:
+            self.done(name, results)
+
+    def done(self, name: str, results: Results) -> None:
+        """A job of ours has these results."""
+        self.outcome.results[name] = results
+        self.progress.done(name, self.plan.jobs[name].summary(results))
+
+    def fail(self, name: str, reason: str) -> None:
+        """A job failed."""
+        self.outcome.failures[name] = reason
+        self.progress.failed(name, reason)
+
+
+class LocalSweep(Submission):
+    """The jobs of a plan on their way from missing to done, in worker processes."""
+
+    def __init__(self, plan: Plan, request: Request, progress: Progress, pool: Pool) -> None:
+        super().__init__(plan, request, progress)
+        self.pool = pool
+        self.began = time.time()
         self.queue: deque[str] = deque()
         self.elsewhere: dict[str, float] = {}  # jobs of other processes, and when to look at them again
         self.deaths: Counter[str] = Counter()
@@ -45,7 +79,7 @@ class LocalSweep:
                     self.store.submit(name, job.config, job.about)
                 self.queue.append(name)
             else:
-                self._settle(name, cached=True)
+                self.settle(name, cached=True)
         try:
             while (self.queue and not self.unwritable) or self.pool.workers or self.elsewhere:
                 self._start()
@@ -67,7 +101,7 @@ class LocalSweep:
             if folder.is_running(status):
                 self._leave(name)
             elif self._is_settled(status):
-                self._settle(name, cached=True)
+                self.settle(name, cached=True)
             else:
                 work = partial(run_job, self.plan.jobs[name], force=self.request.force)
                 self.pool.start(name, work, folder.log)
@@ -83,7 +117,7 @@ class LocalSweep:
     def _end(self, ended: Ended) -> None:
         name, error = ended.key, ended.error
         if isinstance(ended.value, dict):
-            self._done(name, ended.value)
+            self.done(name, ended.value)
         elif isinstance(error, StoreUnwritableError):
             self.unwritable = error
             self.progress.stopped(name)
@@ -92,9 +126,9 @@ class LocalSweep:
         elif ended.died or isinstance(error, KeyboardInterrupt | GivenBackError):
             self._revive(name, ended.died or "SIGTERM")
         elif self.store.folder(name).read_status().get("state") == "failed":
-            self._settle(name)
+            self.settle(name)
         else:
-            self._fail(name, reason(error) if error else "it ended without a result")
+            self.fail(name, reason(error) if error else "it ended without a result")
 
     def _revive(self, name: str, death: str) -> None:
         self.deaths[name] += 1
@@ -111,7 +145,7 @@ class LocalSweep:
             return
         if folder is not None:
             folder.fail(why, f"See {folder.log} for what it printed.\n")
-        self._settle(name)
+        self.settle(name)
 
     def _leave(self, name: str) -> None:
         """Let another process finish the job; look now and then whether it has."""
@@ -128,34 +162,9 @@ class LocalSweep:
                 continue
             del self.elsewhere[name]
             if self._is_settled(status):
-                self._settle(name, cached=True)
+                self.settle(name, cached=True)
             elif not self.unwritable:
                 self.queue.append(name)
-
-    def _settle(self, name: str, *, cached: bool = False) -> None:
-        """Take over what the store says about a job that is done or failed."""
-        folder = self.store.folder(name)
-        try:
-            results = folder.read_results()
-        except (UserError, OSError) as error:
-            self._fail(name, str(error))
-            return
-        if results is None:
-            self._fail(name, str(folder.read_status().get("reason", "it failed without a reason")))
-            return
-        if cached:
-            self.outcome.results[name] = results
-            self.progress.cached(name)
-        else:
-            self._done(name, results)
-
-    def _done(self, name: str, results: Results) -> None:
-        self.outcome.results[name] = results
-        self.progress.done(name, self.plan.jobs[name].summary(results))
-
-    def _fail(self, name: str, reason: str) -> None:
-        self.outcome.failures[name] = reason
-        self.progress.failed(name, reason)
 
 
 def run_here(
@@ -168,7 +177,7 @@ def run_here(
     began = time.monotonic()
     pool = Pool(slots, preload_for(plan))
     with Progress(plan.about(), len(slots), plan.noun) as progress:
-        outcome = LocalSweep(plan, request, pool, progress).run(states or plan.states(request))
+        outcome = LocalSweep(plan, request, progress, pool).run(states or plan.states(request))
     report(plan, outcome, progress, began)
     return outcome
 

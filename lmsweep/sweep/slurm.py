@@ -18,7 +18,7 @@ from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import locked
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.launcher import LocalLauncher
-from lmsweep.sweep.local import report
+from lmsweep.sweep.local import Submission, report
 from lmsweep.sweep.plan import Outcome, Plan
 from lmsweep.sweep.progress import Progress
 from lmsweep.sweep.slurm_jobs import settle_jobs
@@ -98,7 +98,7 @@ class SlurmLauncher(LocalLauncher):
         began = time.monotonic()
         at_once = self.options.array_parallelism * self.options.runs_per_job
         with Progress(plan.about(), min(at_once, len(plan.jobs)), plan.noun) as progress:
-            sweep = SlurmSweep(plan, request, self.options, progress)
+            sweep = SlurmSweep(plan, request, progress, self.options)
             sweep.submit()
             for array in sweep.arrays:
                 print(f"Submitted as Slurm job {array}.", file=sys.stderr, flush=True)
@@ -118,16 +118,12 @@ class SlurmLauncher(LocalLauncher):
         raise ConfigError("hydra/launcher=slurm runs lmsweep only; use hydra/launcher=local for other tasks.")
 
 
-class SlurmSweep:
-    """The jobs of a plan on their way through the queue; the store is the only thing it remembers."""
+class SlurmSweep(Submission):
+    """The jobs of a plan on their way through the queue; all that lasts of it is in the store."""
 
-    def __init__(self, plan: Plan, request: Request, options: SlurmOptions, progress: Progress) -> None:
-        self.plan = plan
-        self.store = plan.store
-        self.request = request
+    def __init__(self, plan: Plan, request: Request, progress: Progress, options: SlurmOptions) -> None:
+        super().__init__(plan, request, progress)
         self.options = options
-        self.progress = progress
-        self.outcome = Outcome()
         self.open: list[str] = []  # jobs that somebody runs, or is going to
         self.arrays: list[str] = []  # the ids that Slurm gave to ours
 
@@ -142,11 +138,8 @@ class SlurmSweep:
             force = self.request.force
             self._submit(self._nobodys(self.open, alive, force), force)
         for name, state in states.items():
-            if state == "done":
-                self.outcome.results[name] = self.store.folder(name).read_results() or {}
-                self.progress.cached(name)
-            elif state == "failed":
-                self._fail(name)
+            if state != "missing":
+                self.settle(name, cached=True)
 
     def follow(self) -> None:
         """Look at the queue and the store until every job has an end."""
@@ -219,18 +212,8 @@ class SlurmSweep:
         if state in ("running", "done") and name not in self.progress.began:
             until = status.get("ended", time.time()) if state == "done" else time.time()
             self.progress.started(name, max(0.0, until - status.get("started", until)))
-        if state == "done":
-            results = self.store.folder(name).read_results() or {}
-            self.outcome.results[name] = results
-            self.progress.done(name, self.plan.jobs[name].summary(results))
-            self.open.remove(name)
-        elif state == "failed":
-            self._fail(name)
+        if state in ("done", "failed"):
+            self.settle(name)
             self.open.remove(name)
         elif state == "pending" and name in self.progress.began:
             self.progress.stopped(name)
-
-    def _fail(self, name: str) -> None:
-        reason = str(self.store.folder(name).read_status().get("reason", "it failed without a reason"))
-        self.outcome.failures[name] = reason
-        self.progress.failed(name, reason)

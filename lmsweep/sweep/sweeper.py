@@ -34,9 +34,7 @@ class GridSweeper(Sweeper):
     """
 
     def __init__(
-        self,
-        params: Mapping[str, Any] | None = None,
-        rules: Mapping[str, Mapping[str, Any]] | None = None,
+        self, params: Mapping[str, Any] | None = None, rules: Mapping[str, Mapping[str, Any]] | None = None
     ) -> None:
         self.params = dict(params or {})
         self.rules = dict(rules or {})

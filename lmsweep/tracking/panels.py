@@ -47,13 +47,7 @@ def figure_groups(sweep: Sweep, spec: FigureSpec, attacks: Mapping[str, Evaluati
         for panel in spec.panels
     ]
     gamma = _gamma(sweep)
-    return [
-        *groups,
-        *([gamma] if gamma else []),
-        _hyperparameters(sweep),
-        _training(sweep),
-        _pictures(),
-    ]
+    return [*groups, *([gamma] if gamma else []), _hyperparameters(sweep), _training(sweep), _pictures()]
 
 
 def varying(sweep: Sweep) -> list[str]:
