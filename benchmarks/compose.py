@@ -6,8 +6,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from lmsweep.config.hydra import config_folder
-from lmsweep.config.request import split
-from lmsweep.config.run import RunConfig
+from lmsweep.config.run import RunConfig, split
 
 
 @cache

@@ -176,7 +176,7 @@ def _job(name: str, *overrides: str) -> Parts:
     torch.manual_seed(0)
     data = Dataset(_images(6000), _images(500), _images(100), 10)
     module = build_module(config, data)
-    return Parts(config, data, module, build_margin(config, module), None)
+    return Parts(config, data, module, build_margin(config, module, data.num_classes), None)
 
 
 def _images(count: int) -> Split:

@@ -20,10 +20,10 @@ from typing import Any
 
 import cloudpickle
 
-# A worker that does not give its run back within this time is killed; checkpoints lose nothing by that.
+# A worker that does not give its job back within this time is killed; its last checkpoint stays.
 GRACE_SECONDS = 30.0
 
-# A task whose process is killed this often (by a kernel that is short of memory, say) is a failure.
+# A task fails when its process was killed this often, by a kernel that is short of memory, say.
 LIVES = 3
 
 _context = multiprocessing.get_context("forkserver")
@@ -36,7 +36,7 @@ class Ended:
     key: str
     value: Any = None
     error: BaseException | None = None
-    died: str | None = None  # "signal 9 (SIGKILL)", when it said nothing
+    died: str | None = None  # "signal 9 (SIGKILL)", when its process neither returned nor raised
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Pool:
     def __init__(self, slots: Sequence[Mapping[str, str]], preload: Sequence[str] = ()) -> None:
         # One thread per process unless a task asks for more: OpenMP spins when cores are overbooked.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        _context.set_forkserver_preload(list(preload))  # counts when the server is started
+        _context.set_forkserver_preload(list(preload))  # has an effect before the server is started only
         self.slots = list(slots)
         self.workers: dict[str, _Worker] = {}
 
@@ -99,11 +99,11 @@ class Pool:
 
 
 def _fork(arguments: tuple[Any, ...], name: str) -> ForkServerProcess:
-    """Start a worker; when the server was killed a moment ago, it takes a moment to be seen and replaced."""
+    """Start a worker; a server that was killed a moment ago is replaced only after a moment."""
     for pause in (0.1, 0.5, 2.0, None):
         process = _context.Process(target=_work, args=arguments, name=name)
-        # Slurm signals every process of a job before its time is up; what that means, the parent decides.
-        # A blocked signal is not lost for this process, and stays blocked for its children.
+        # Slurm signals every process of a job before its time is up, and only the parent is to act on that.
+        # A blocked signal reaches this process later, and stays blocked in its children.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         try:
             with _script_hidden():
@@ -120,9 +120,9 @@ def _fork(arguments: tuple[Any, ...], name: str) -> ForkServerProcess:
 
 @contextmanager
 def _script_hidden() -> Iterator[None]:
-    """Keep a new worker from running the user's script again, as multiprocessing would have it do.
+    """Keep multiprocessing from running the user's script again in a new worker.
 
-    Tasks travel whole, also those that the script defines, so that workers need nothing of the script.
+    Tasks are pickled by value, also functions of the script, so that workers need nothing of the script.
     """
     script = vars(sys.modules["__main__"])
     before: dict[str, Any] = {name: script[name] for name in ("__file__", "__spec__") if name in script}
@@ -155,10 +155,10 @@ def _death(exitcode: int) -> str:
 def _work(connection: Connection, environment: Mapping[str, str], log: Path | None, task: bytes) -> None:
     """What a worker process does: its task, nothing else, and never longer than its parent lives."""
     os.environ.update(environment)
-    # Ctrl-C reaches the whole process group of a terminal; what it means for the runs, the parent decides.
+    # Ctrl-C reaches the whole process group of a terminal; the parent decides what it means for the jobs.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        signal.signal(signal.SIGTERM, _interrupt)  # inside, because it may come at once
+        signal.signal(signal.SIGTERM, _interrupt)  # inside the try, because SIGTERM may come at once
         threading.Thread(target=_end_with_parent, daemon=True).start()
         if log is not None:
             _redirect(log)
@@ -168,7 +168,7 @@ def _work(connection: Connection, environment: Mapping[str, str], log: Path | No
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         message = cloudpickle.dumps(answer)
-    except Exception as error:  # an error that cannot travel, or a value
+    except Exception as error:  # an error or a value that cannot be pickled
         message = cloudpickle.dumps((False, RuntimeError(f"{answer[1]!r} cannot be sent: {error}")))
     try:
         connection.send_bytes(message)

@@ -1,24 +1,25 @@
-"""The words of the command line, one file each: the only place where everything meets."""
+"""The words of the command line: the only place where everything meets."""
 
 import importlib
+import os
 import sys
 
-# What each word does; `lmsweep WORD --help` says more. A word is the file of that name in this folder.
+# Each word with the file of this folder that has its function, and what the word does.
 WORDS = {
-    "reproduce": "train what a figure needs, evaluate, draw, and check the paper's claims",
-    "figure": "draw a figure from what the store has; trains nothing",
-    "verify": "compare a figure's numbers with the committed ones",
-    "publish": "keep drawn figures in results/, with a page about their claims",
-    "report": "all drawn figures on one page",
-    "attack": "attack stored runs",
-    "audit": "tell whether a run's robustness is real",
-    "distances": "compare linearised distances with those that attacks find",
-    "status": "sweeps and runs by state, with their results",
-    "store": "delete or export what the store has",
-    "dashboard": "build a W&B workspace and a report for a figure",
-    "sync": "upload to W&B what was recorded offline",
-    "wandb-sweep": "write a sweep as one that W&B's agents can run",
-    "wandb-agent": "what W&B's agents call for each run",
+    "reproduce": ("reproduce", "train what a figure needs, evaluate, draw, and check the paper's claims"),
+    "figure": ("figures", "draw a figure from what the store has; trains nothing"),
+    "verify": ("figures", "compare a figure's numbers with the committed ones"),
+    "publish": ("figures", "keep drawn figures in results/, with a page about their claims"),
+    "report": ("figures", "all drawn figures on one page"),
+    "attack": ("evaluations", "attack stored runs"),
+    "audit": ("evaluations", "tell whether a run's robustness is real"),
+    "distances": ("evaluations", "compare linearised distances with those that attacks find"),
+    "status": ("store", "sweeps and runs by state, with their results"),
+    "store": ("store", "delete or export what the store has"),
+    "dashboard": ("dashboard", "build a W&B workspace and a report for a figure"),
+    "sync": ("sync", "upload to W&B what was recorded offline"),
+    "wandb-sweep": ("wandb_sweep", "write a sweep as one that W&B's agents can run"),
+    "wandb-agent": ("wandb_sweep", "what W&B's agents call for each run"),
 }
 
 
@@ -33,11 +34,17 @@ def main() -> None:
     """Entry point of `lmsweep`: a word is its own command, anything else is for Hydra: a run or a sweep."""
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     if word in ("--help", "-h"):
-        print(HELP + "".join(f"  lmsweep {word:<12} {about}\n" for word, about in WORDS.items()))
+        print(HELP + "".join(f"  lmsweep {word:<12} {about}\n" for word, (_, about) in WORDS.items()))
+    if word == "-sc" and "COMP_LINE" in os.environ:  # the shell asks what comes next; Hydra knows keys only
+        _, *said = os.environ["COMP_LINE"].split(" ")
+        if said[0] in WORDS:
+            return
+        print(*(word for word in WORDS if said == [said[0]] and word.startswith(said[0])))
     if word in WORDS:
         sys.argv = [f"{sys.argv[0]} {word}", *sys.argv[2:]]
-        importlib.import_module(f"lmsweep.commands.{word.replace('-', '_')}").main()
+        module = importlib.import_module(f"lmsweep.commands.{WORDS[word][0]}")
+        getattr(module, f"{word.replace('-', '_')}_command")()
         return
-    from lmsweep.commands.run import main as run
+    from lmsweep.commands.run import run_command
 
-    run()
+    run_command()

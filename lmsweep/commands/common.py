@@ -1,14 +1,26 @@
-"""What all commands share: the store they look at, and errors as sentences with an exit status."""
+"""What all commands share: their options, and errors as sentences with an exit status."""
 
 import argparse
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.processes import interrupted_by
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+def parser_of(command: Callable[..., None], *, scale: str | None = None) -> argparse.ArgumentParser:
+    """A parser with the word and the docstring of a command; with `scale`, its default, also --scale."""
+    word = command.__name__.removesuffix("_command").replace("_", "-")
+    parser = argparse.ArgumentParser(prog=f"lmsweep {word}", description=command.__doc__)
+    if scale is not None:
+        parser.add_argument("--scale", default=scale, help=f"a name in conf/scale/*/ (default {scale})")
+    return parser
 
 
 def outputs_argument(parser: argparse.ArgumentParser) -> None:
@@ -17,12 +29,10 @@ def outputs_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outputs", type=Path, default=default, help=f"the store (default {default})")
 
 
-def reported(
-    function: Callable[[], Any], explain: Callable[[Exception], str | None] = lambda _: None
-) -> None:
-    """Call `function`; turn errors meant for the user into one sentence and an exit status.
+def reported(function: Callable[[], Any], schema: "type[BaseModel] | None" = None) -> None:
+    """Call `function`; turn errors meant for the user, Hydra's too, into one sentence and an exit status.
 
-    `explain` may know a sentence for further errors, which are then about what the user typed.
+    `schema` is that of the configuration, which Hydra's errors are about; by default a run's.
     """
     try:
         function()
@@ -33,15 +43,29 @@ def reported(
     except UserError as error:
         stop(str(error), 1)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has read enough
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the reader, such as `| head`, is gone
     except Exception as error:
-        sentence = explain(error)  # first of all, because some of Hydra's errors are OSErrors
+        sentence = _hydra_sentence(error, schema)  # first, because some of Hydra's errors are OSErrors
         if sentence is not None:
             stop(sentence, 2)
         if not isinstance(error, OSError):
             raise
-        # Inside a run it would be that run's failure; here a folder or file of the store cannot be used.
+        # Inside a job an OSError is the job's failure; here a folder or file of the store cannot be used.
         stop(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
+
+
+def _hydra_sentence(error: Exception, schema: "type[BaseModel] | None") -> str | None:
+    # Imported here, because commands that only read the store start without Hydra.
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from lmsweep.config.fields import hydra_error
+    from lmsweep.config.run import RunConfig
+
+    composing = isinstance(error, HydraException | OmegaConfBaseException)
+    return hydra_error(schema or RunConfig, error) if composing else None
 
 
 def stop(sentence: str, status: int) -> NoReturn:

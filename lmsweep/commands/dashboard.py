@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.common import outputs_argument
-from lmsweep.commands.run import reported
+from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
 from lmsweep.files import write_atomically
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from lmsweep.figures.record import Record
 
 SAVED = "dashboards.json"  # in <outputs>/wandb: which workspace and report belong to a sweep
-# W&B's library draws these at random; in a specification they are numbered.
+# Keys whose values W&B's library draws at random; a specification numbers them.
 RANDOM = ("id", "__id__", "ref", "runSetId", "viewId")
 
 
@@ -31,15 +30,14 @@ def build(
     """The workspace and the report of a sweep; every panel follows from its figure."""
     from lmsweep.figures.make import attack_configs_of, spec_of
     from lmsweep.tracking.panels import figure_groups
-    from lmsweep.tracking.report import build_report
-    from lmsweep.tracking.workspace import build_workspace
+    from lmsweep.tracking.report import build_report, build_workspace
 
     spec = spec_of(sweep)
     attacks = attack_configs_of(sweep, spec)
     tag = sweep_tag(sweep.name, sweep.label)
     name = f"{spec.title} ({sweep.label} scale)"
     workspace = build_workspace(name, entity, project, tag, figure_groups(sweep, spec, attacks))
-    groups = figure_groups(sweep, spec, attacks)  # panels of their own, for the report lays them out
+    groups = figure_groups(sweep, spec, attacks)  # new panels, because the report changes their layout
     return workspace, build_report(sweep, spec, entity, project, tag, groups, record)
 
 
@@ -51,7 +49,7 @@ def specification(workspace: "ws.Workspace", report: "wr.Report") -> dict[str, A
 
 
 def numbered(value: Any, name: str, seen: dict[str, str]) -> Any:
-    """A copy in which what was drawn at random is called name-1, name-2, ..."""
+    """A copy in which values that were drawn at random are called name-1, name-2, ..."""
     if isinstance(value, list):
         return [numbered(item, name, seen) for item in value]
     if not isinstance(value, dict):
@@ -93,16 +91,14 @@ def save(workspace: "ws.Workspace", report: "wr.Report", key: str, outputs: Path
     return [workspace.url, report.url]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(prog="lmsweep dashboard", description=__doc__)
+def dashboard_command(arguments: Sequence[str] | None = None) -> None:
+    """Build a W&B workspace and a report for a figure."""
+    parser = parser_of(dashboard_command, scale="smoke")
     parser.add_argument("--sweep", required=True, help="a file of sweeps/")
-    parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
     parser.add_argument("--project", default="lmsweep", help="as tracking.project (default lmsweep)")
     parser.add_argument("--entity", default=None, help="as tracking.entity (default: the account's)")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the specification as JSON, and save nothing"
-    )
+    rehearse = "print the specification as JSON, and save nothing"
+    parser.add_argument("--dry-run", action="store_true", help=rehearse)
     outputs_argument(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="what the sweep was called with")
     options = parser.parse_intermixed_args(arguments)
@@ -129,5 +125,5 @@ def _default_entity() -> str:
         return str(wandb.Api().default_entity)
     except (wandb.errors.Error, OSError) as error:
         raise UserError(
-            f"W&B says not who you are ({error}); log in with `wandb login`, or name --entity, or --dry-run."
+            f"W&B does not name your account ({error}); use `wandb login`, or give --entity or --dry-run."
         ) from error

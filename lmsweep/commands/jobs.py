@@ -1,19 +1,17 @@
 """Runs and measurements as jobs: where they meet the store, the work and its mirrors."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.mirror import mirror_stored, unmirrored
-from lmsweep.config.evaluation import EvaluationConfig
-from lmsweep.config.identity import run_id
-from lmsweep.config.measurement import Measurement
-from lmsweep.config.request import Request
-from lmsweep.config.run import RunConfig
+from lmsweep.config.evaluation import EvaluationConfig, Measurement
+from lmsweep.config.identity import drop, run_id
+from lmsweep.config.run import Request, RunConfig
 from lmsweep.evaluation.jobs import evaluation_job
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.processes import call_each
@@ -21,25 +19,35 @@ from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Needs, Results, Work
 from lmsweep.store.run_job import JobFailedError, reason, run_job
 from lmsweep.store.store import Store
+from lmsweep.store.sweeps import sweeps_by_run
 from lmsweep.sweep.plan import state_for
-from lmsweep.tracking.jobs import mirror_attack
-from lmsweep.tracking.run import tracked
+from lmsweep.tracking.card import folder_of, run_card, sweep_tag
+from lmsweep.tracking.jobs import mirror_attack, tracked
+from lmsweep.tracking.wandb_run import CARD, wandb_id
 from lmsweep.training.ranks import LocalRanks
 from lmsweep.training.task_ranks import first_task, follow, task_of
 
 if TYPE_CHECKING:
+    from lmsweep.training.portrait import Portrait
     from lmsweep.training.run import Parts
 
+
 PRELOAD = "lmsweep.training.preload"
+# What W&B imports when it is first used, which takes a second.
+WANDB = (
+    *("pandas", "requests", "wandb.sdk.artifacts.artifact", "wandb.sdk.data_types.table"),
+    *("wandb.sdk.wandb_init", "lmsweep.tracking.wandb_run"),
+)
 # Keys that change the results of a run but hardly its duration.
-FREE = ("seed", "data.fraction", "data.label_noise", "data.noisy_validation", "model.dropout")
-FREE_OF_MARGIN = ("norm", "gamma", "weight", "epsilon", "clip")
+FREE = (
+    *("seed", "data.fraction", "data.label_noise", "data.noisy_validation", "model.dropout"),
+    *("margin.norm", "margin.gamma", "margin.weight", "margin.epsilon", "margin.clip"),
+)
 
 
 def training_job(config: RunConfig, parts: "Parts | None" = None) -> Job:
     """The job of a run; `parts` are what `prepare_run` built, when it was called already."""
     trainer = config.trainer
-    tracks = ("lmsweep.tracking.preload",) if config.tracking.name == "wandb" else ()
     return Job(
         kind="run",
         id=config.id,
@@ -52,7 +60,7 @@ def training_job(config: RunConfig, parts: "Parts | None" = None) -> Job:
         cell=config.cell,
         cost=cost_key(config),
         probe=partial(_probe, config),
-        preload=(PRELOAD, *tracks),  # importing W&B takes a second
+        preload=(PRELOAD, *(WANDB if config.tracking.name == "wandb" else ())),
         help=partial(_help, config),
     )
 
@@ -84,7 +92,7 @@ def run_training(config: RunConfig, request: Request | None = None) -> tuple[Job
     task_of(config, job.id)  # raises when Slurm's tasks are not those that the run needs
     from lmsweep.training.run import prepare_run  # imports torch, which a finished run does not need
 
-    parts = prepare_run(config)  # before the lease: what does not fit together leaves nothing in the store
+    parts = prepare_run(config)  # before the lease: a config that cannot be built leaves nothing behind
     return folder, run_job(training_job(config, parts), force=request.force)
 
 
@@ -110,14 +118,9 @@ def accuracies(results: Results) -> str:
 def cost_key(config: RunConfig) -> str:
     """Runs with the same key take about as long as each other."""
     identity = config.identity_dict()
-    for key in (*FREE, *(f"margin.{name}" for name in FREE_OF_MARGIN)):
-        *parents, last = key.split(".")
-        node: dict[str, Any] = identity
-        for parent in parents:
-            node = node.get(parent, {})
-        node.pop(last, None)
+    drop(identity, FREE)
     identity["optimizer"] = config.optimizer.target
-    if config.trainer.processes > 1:  # part of no identity, and yet it takes another time
+    if config.trainer.processes > 1:  # no part of the identity, but of the duration
         identity["processes"] = config.trainer.processes
     return run_id(identity)
 
@@ -158,3 +161,59 @@ def _probe(config: RunConfig) -> float:
     from lmsweep.training.probe import probe_seconds  # imports torch, which only the worker needs
 
     return probe_seconds(config)
+
+
+def mirror_stored(runs: Mapping[str, RunConfig]) -> None:
+    """Mirror what is finished and not mirrored with all its tags yet.
+
+    A file that is written anew takes the place of the older one, also at W&B.
+    """
+    for name in unmirrored(runs):
+        _mirror(name, runs[name])
+
+
+def unmirrored(runs: Mapping[str, RunConfig]) -> list[str]:
+    """Finished runs that ask for a tracker which lacks them, or the tag of one of their sweeps."""
+    sweeps_in, tags_in = cache(sweeps_by_run), cache(_tags)
+
+    def is_lacking(name: str, config: RunConfig) -> bool:
+        if config.tracking.name == "none" or Store(config.outputs).folder(name).read_results() is None:
+            return False
+        folder, sweeps = folder_of(config.tracking, config.outputs), sweeps_in(Path(config.outputs))
+        card = run_card(config, name, sweeps.get(name, []))
+        if config.tracking.name == "tensorboard":
+            return not (folder / f"{card.job_type}-{card.id}").exists()
+        tags = tags_in(folder).get(wandb_id(card))
+        return tags is None or not {sweep_tag(*pair) for pair in sweeps.get(name, [])} <= tags
+
+    return [name for name, config in runs.items() if is_lacking(name, config)]
+
+
+def _tags(folder: Path) -> dict[str, set[str]]:
+    """The tags of every W&B run with files in `folder`, by the newest of them."""
+    cards = [json.loads(path.read_bytes()) for path in sorted(folder.glob(f"offline-run-*/{CARD}"))]
+    return {card["id"]: set(card["tags"]) for card in cards}
+
+
+def _mirror(name: str, config: RunConfig) -> None:
+    from lmsweep.training.records import replay
+
+    folder = Store(config.outputs).folder(name)
+    results = folder.read_results() or {}
+    with tracked(config, name) as tracker:
+        tracker.open()
+        replay(folder.metrics, tracker.log)
+        tracker.describe(results, partial(_portrait, config, folder), folder.checkpoint)
+
+
+def _portrait(config: RunConfig, folder: JobFolder) -> "Portrait | None":
+    if not folder.checkpoint.exists():  # deleted by `lmsweep store gc`
+        return None
+    import torch
+
+    from lmsweep.evaluation.checkpoints import load_run
+    from lmsweep.training.portrait import portrait
+
+    loaded = load_run(StoredRun(folder, config), config.data.root, torch.device("cpu"))
+    options: dict[str, Any] = {"examples": config.tracking.examples, "epsilon": config.tracking.epsilon}
+    return portrait(loaded.network, loaded.data.test, loaded.data.num_classes, **options)

@@ -5,18 +5,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from typing import TYPE_CHECKING, Any
 
 from lmsweep.commands.jobs import mirror_late, run_training, training_job
 from lmsweep.commands.store import results_table
-from lmsweep.config.dotted import dotted
-from lmsweep.config.explain import explained
-from lmsweep.config.hydra import config_folder
-from lmsweep.config.request import split
-from lmsweep.config.run import RunConfig
+from lmsweep.config.fields import explained
+from lmsweep.config.hydra import composed
+from lmsweep.config.identity import dotted
+from lmsweep.config.run import RunConfig, split
 from lmsweep.config.sweeps import read_sweep, with_full_scale
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.plan import Plan
@@ -43,9 +39,8 @@ def run(**keys: Any) -> Run:
     `run(trainer={"max_steps": 100})`, or with dots `run(**{"margin.norm": "inf"})`.
     """
     words = with_full_scale(overrides(keys))
-    with explained(RunConfig), initialize_config_dir(config_folder(), version_base="1.3"):
-        plain = cast(dict[str, Any], OmegaConf.to_container(compose("config", words), resolve=True))
-    config, request = split(plain)
+    with explained(RunConfig):
+        config, request = split(composed("config", words))
     folder, found = run_training(config, request)
     return Run(folder.id, folder.path, found["metrics"], config)
 

@@ -1,14 +1,12 @@
 """`lmsweep reproduce FIG --scale smoke` trains what is missing, evaluates, draws and checks the claims."""
 
-import argparse
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from lmsweep.commands.figure import draw
+from lmsweep.commands.common import parser_of, reported
+from lmsweep.commands.figures import draw
 from lmsweep.commands.jobs import measurement_job, mirror_late, training_job
-from lmsweep.commands.run import reported
-from lmsweep.config.request import Request
-from lmsweep.config.run import RunConfig
+from lmsweep.config.run import Request, RunConfig
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.evaluation.runs import StoredRun
@@ -26,12 +24,11 @@ class ReproductionError(UserError):
     """Some jobs failed for reasons that another call may not meet."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(prog="lmsweep reproduce", description=__doc__)
+def reproduce_command(arguments: Sequence[str] | None = None) -> None:
+    """Train what is missing of figures, evaluate, draw, and check the paper's claims."""
+    parser = parser_of(reproduce_command, scale="smoke")
     parser.add_argument("words", nargs="*", metavar="FIG", help="figures, and key=value to change their runs")
     parser.add_argument("--all", action="store_true", help="every figure")
-    parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
     parser.add_argument("--jobs", type=int, default=None, help="jobs at once (default: one per core or GPU)")
     options = parser.parse_intermixed_args(arguments)
     overrides = [word for word in options.words if "=" in word]

@@ -2,20 +2,15 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 import hydra
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel
+from omegaconf import DictConfig
 
-from lmsweep.commands import common
-from lmsweep.config.explain import hydra_error
-from lmsweep.config.hydra import config_folder
-from lmsweep.config.request import Request, split
-from lmsweep.config.run import RunConfig, parse
+from lmsweep.commands.common import reported
+from lmsweep.config.hydra import as_dict, config_folder
+from lmsweep.config.run import Request, parse, split
 from lmsweep.config.sweeps import with_full_scale
 from lmsweep.processes import stop_on_sigterm
 from lmsweep.store.job import Job, Results
@@ -24,7 +19,7 @@ from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.sweeper import register_plugins
 
 
-def main() -> None:
+def run_command() -> None:
     """Entry point of a run or a sweep."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that `reported` can explain
     register_plugins()
@@ -48,16 +43,6 @@ def shown_resolved(arguments: list[str]) -> list[str]:
     return arguments
 
 
-def reported(function: Callable[[], Any], schema: type[BaseModel] = RunConfig) -> None:
-    """Call `function`; turn errors meant for the user, Hydra's too, into a sentence and an exit status."""
-    common.reported(function, lambda error: _explain(schema, error))
-
-
-def _explain(schema: type[BaseModel], error: Exception) -> str | None:
-    composing = isinstance(error, HydraException | OmegaConfBaseException)
-    return hydra_error(schema, error) if composing else None
-
-
 class RunTask:
     """What Hydra calls with a composed configuration; our launchers make a job of it instead."""
 
@@ -66,13 +51,10 @@ class RunTask:
         from hydra.core.hydra_config import HydraConfig
         from hydra.types import RunMode
 
-        def plain() -> dict[str, Any]:
-            return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-
         if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return run_one(plain(), wait=True)  # errors pass, so that a foreign launcher goes on
+            return run_one(as_dict(config), wait=True)  # errors pass, so that a foreign launcher goes on
         # Caught here too, because Hydra prints a line of its own about any error that leaves a job.
-        reported(lambda: run_one(plain()))
+        reported(lambda: run_one(as_dict(config)))
         return None
 
     def job(self, plain: Mapping[str, Any]) -> tuple[Job, Request]:
@@ -104,7 +86,8 @@ def run_one(plain: Mapping[str, Any], *, wait: bool = False) -> float | None:
 
     config, request = split(plain)
     if request.dry_run:
-        print(describe(Plan.of([training_job(config)]), request), flush=True)
+        plan = Plan.of([training_job(config)])
+        print(describe(plan, plan.states(request)), flush=True)
         return None
 
     def train() -> Any:

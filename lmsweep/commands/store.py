@@ -1,26 +1,109 @@
-"""`lmsweep store gc | rm | export`: house-keeping in the store."""
+"""`lmsweep status` says what the store has; `lmsweep store gc | rm | export` keeps house in it."""
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.common import outputs_argument, reported
-from lmsweep.config.dotted import dotted
+import yaml
+
+from lmsweep.commands.common import outputs_argument, parser_of, reported
+from lmsweep.config.identity import dotted
+from lmsweep.config.run import parse
 from lmsweep.errors import UserError
+from lmsweep.store.folder import JobFolder
 from lmsweep.store.housekeeping import collect_garbage, read_yaml, remove
-from lmsweep.store.overview import overview
+from lmsweep.store.overview import STATES, Row, overview, sweeps
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import runs_of
+from lmsweep.sweep.progress import duration, label
+from lmsweep.sweep.slurm_jobs import settle_jobs
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of `lmsweep store`."""
-    parser = argparse.ArgumentParser(prog="lmsweep store", description=__doc__)
+SHOWN = 40
+
+
+def status_command(arguments: Sequence[str] | None = None) -> None:
+    """Show sweeps and runs by state, with their results."""
+    parser = parser_of(status_command)
+    outputs_argument(parser)
+    parser.add_argument("--sweep", help="only runs of this sweep (a figure's name, or a name listed here)")
+    parser.add_argument("--state", choices=STATES, help="only runs in this state")
+    parser.add_argument("--failed", action="store_const", const="failed", dest="state", help="--state failed")
+    parser.add_argument("--all", action="store_true", help=f"every run, not only {SHOWN}")
+    parser.add_argument("--json", action="store_true", help="everything as JSON")
+    options = parser.parse_args(arguments)
+    reported(lambda: print(_status(options), flush=True))
+
+
+def _status(options: argparse.Namespace) -> str:
+    outputs: Path = options.outputs
+    with suppress(OSError):  # of a store that may only be read
+        for kind in ("runs", "evaluations"):
+            settle_jobs(Store(outputs, kind))
+    rows = overview(outputs, runs_of(outputs, options.sweep) if options.sweep else None)
+    counted = Counter(row["state"] for row in rows)
+    by_sweep = sweeps(outputs, rows) if not options.sweep else [(options.sweep, counted)]
+    evaluations = [] if options.sweep else overview(outputs, kind="evaluations")
+    chosen = [row for row in rows if options.state in (None, row["state"])]
+    measured = [row for row in evaluations if options.state in (None, row["state"])]
+    if options.json:
+        content: dict[str, Any] = {"sweeps": {name: dict(c) for name, c in by_sweep}, "runs": chosen}
+        content["evaluations"] = measured
+        return json.dumps(content, indent=1)
+    lines = [f"{name}  {_counts(counts)}" for name, counts in by_sweep]
+    lines.append(f"{len(rows)} runs in {outputs}  {_counts(counted)}")
+    if evaluations:
+        lines.append(f"{len(evaluations)} evaluations  {_counts(Counter(r['state'] for r in evaluations))}")
+    lines.append("")
+    # Finished evaluations say nothing in a line that their figures do not say better.
+    chosen += [row for row in measured if row["state"] != "done"]
+    order = {
+        state: place for place, state in enumerate(("running", "queued", "failed", "damaged", "abandoned"))
+    }
+    chosen.sort(key=lambda row: (order.get(row["state"], len(order)), row["run"]))
+    shown = chosen if options.all else chosen[:SHOWN]
+    lines += [_status_line(row) + _changed(Store(outputs).folder(row["run"])) for row in shown]
+    if len(shown) < len(chosen):
+        lines.append(f"... and {len(chosen) - len(shown)} more; --all shows them")
+    return "\n".join(lines).rstrip()
+
+
+def _changed(folder: JobFolder) -> str:
+    """Which files the run was trained on, or with, that have other content now."""
+    try:
+        text = folder.config.read_text()
+        changed = parse(yaml.safe_load(text)).changed_content() if "\ncontent:" in text else []
+    except (OSError, yaml.YAMLError, UserError):
+        return ""  # a state of its own says what is wrong with the folder
+    return f"  ({', '.join(changed)} has changed since)" if changed else ""
+
+
+def _counts(counts: Counter[str]) -> str:
+    return "  ".join(f"{counts[state]} {state}" for state in (*STATES, "missing") if counts[state])
+
+
+def _status_line(row: Row) -> str:
+    end = row.get("reason", "")
+    if row["state"] == "done":
+        end = f"validation {row['val_accuracy']:.2%}  test {row['test_accuracy']:.2%}"
+    elif row["state"] == "running":
+        job = f", Slurm job {row['slurm']}" if "slurm" in row else ""
+        end = f"for {duration(row['seconds'])}, process {row['pid']} on {row['host']}{job}"
+    elif row["state"] == "queued":
+        end = f"Slurm job {row['slurm']}"
+    return f"{row['run']}  {row['state']:9}  {label(row)}  {end}".rstrip()
+
+
+def store_command(arguments: Sequence[str] | None = None) -> None:
+    """Delete or export what the store has."""
+    parser = parser_of(store_command)
     commands = parser.add_subparsers(dest="command", required=True)
     gc = commands.add_parser(
         "gc", help="delete checkpoints that no drawn figure uses, and leftovers of kills"
@@ -36,10 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command.add_argument("--sweep", help="runs of this sweep")
     for command in (gc, rm):
         command.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
-    reported(lambda: print(_answer(parser.parse_args(arguments)), flush=True))
+    reported(lambda: print(_store(parser.parse_args(arguments)), flush=True))
 
 
-def _answer(options: argparse.Namespace) -> str:
+def _store(options: argparse.Namespace) -> str:
     if options.command == "export":
         rows = export(options.outputs, options.sweep, options.file)
         return f"{options.file}  {rows} runs"

@@ -4,23 +4,20 @@ Every file holds its whole run, so of several files of a run (one per attempt) o
 marks beside the file what was uploaded; a call that was stopped, or met a server that broke, is repeated.
 """
 
-import argparse
 import fcntl
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lmsweep.commands.common import outputs_argument, reported
+from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.errors import UserError
-from lmsweep.tracking.upload import FAILED, end, is_uploaded, uploader_environment
+from lmsweep.tracking.upload import FAILED, is_uploaded, upload
 from lmsweep.tracking.wandb_run import CARD, LOCK
 
-LOOK_EVERY_SECONDS = 0.2
 AT_ONCE = 100  # folders per call of W&B's uploader, because a command line has an end
 
 
@@ -89,53 +86,43 @@ def _check_staging(folders: Sequence[Path], here: Path) -> None:
 
 def _upload(folders: Sequence[Path], stall: float) -> bool:
     """Whether all got through; W&B's uploader is ended when it gets none through for `stall` seconds."""
-    words = [sys.executable, "-m", "wandb", "beta", "sync", "--yes", *map(str, folders)]
-    process = subprocess.Popen(words, env=uploader_environment(folders[0]))  # noqa: S603 - W&B's own
     done, since = 0, time.monotonic()
-    try:
-        while process.poll() is None:
-            time.sleep(LOOK_EVERY_SECONDS)
-            now = sum(map(is_uploaded, folders))
-            if now > done:
-                done, since = now, time.monotonic()
-            elif time.monotonic() - since > stall:
-                print(f"Nothing got through for {stall:g} s.", file=sys.stderr, flush=True)
-                break
-    finally:
-        end(process)
-    return all(map(is_uploaded, folders))
+
+    def wait(seconds: float) -> bool:
+        nonlocal done, since
+        time.sleep(seconds)
+        now = sum(map(is_uploaded, folders))
+        if now > done:
+            done, since = now, time.monotonic()
+        elif time.monotonic() - since > stall:
+            print(f"Nothing got through for {stall:g} s.", file=sys.stderr, flush=True)
+            return False
+        return True
+
+    return upload(folders, "--yes", wait)
 
 
 @contextmanager
 def _locked(folders: Sequence[Path]) -> Iterator[list[Path]]:
     """Those of `folders` that nobody else is writing or uploading; nobody else can while this lasts."""
-    mine, locks = [], []
-    try:
+    mine = []
+    with ExitStack() as locks:
         for folder in folders:
-            lock = (folder / LOCK).open("a")
-            locks.append(lock)
-            try:
+            lock = locks.enter_context((folder / LOCK).open("a"))
+            with suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            mine.append(folder)
+                mine.append(folder)
         yield mine
-    finally:
-        for lock in locks:
-            lock.close()
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of `make sync`."""
-    parser = argparse.ArgumentParser(prog="lmsweep sync", description=__doc__)
+def sync_command(arguments: Sequence[str] | None = None) -> None:
+    """Upload to W&B what was recorded and is not there yet, each run once."""
+    parser = parser_of(sync_command)
     outputs_argument(parser)
-    parser.add_argument(
-        "--stall", type=float, default=600.0, help="give up when nothing gets through for so many seconds"
-    )
-    parser.add_argument(
-        "--without-artifacts", action="store_true", help="though tables and checkpoints were moved away"
-    )
+    patience = "give up when nothing gets through for so many seconds"
+    parser.add_argument("--stall", type=float, default=600.0, help=patience)
+    without = "though tables and checkpoints were moved away"
+    parser.add_argument("--without-artifacts", action="store_false", dest="artifacts", help=without)
     parser.add_argument("--dry-run", action="store_true", help="only say how many there are")
-    options = parser.parse_args(arguments)
-    wanted = {"dry_run": options.dry_run, "artifacts": not options.without_artifacts}
-    reported(lambda: print(sync(options.outputs, stall=options.stall, **wanted), flush=True))
+    options = vars(parser.parse_args(arguments))
+    reported(lambda: print(sync(**options), flush=True))

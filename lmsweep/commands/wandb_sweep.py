@@ -1,19 +1,19 @@
-"""`lmsweep wandb-sweep NAME` writes a W&B sweep with the runs of a file of sweeps/.
+"""`lmsweep wandb-sweep` writes a file of sweeps/ as a W&B sweep, whose agents call `lmsweep wandb-agent`.
 
-Its agents call our command, so that runs are kept in our store under our ids: what the store has is not
-trained again, and figures are drawn as after any other sweep.
+So runs are kept in our store under our ids: what the store has is not trained again, and figures are drawn as
+after any other sweep.
 """
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from lmsweep.commands.common import outputs_argument
-from lmsweep.commands.run import reported
-from lmsweep.commands.wandb_agent import CHOICE
+from lmsweep.commands.common import outputs_argument, parser_of, reported
+from lmsweep.commands.run import run_command
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.tracking.card import sweep_tag
@@ -45,8 +45,8 @@ def sweep_config(sweep: Sweep, tracking: Sequence[str], project: str, entity: st
 def split_jobs(jobs: Sequence[Job]) -> tuple[dict[str, str], dict[str, list[str]]]:
     """What all jobs share, and the axes whose product gives the rest.
 
-    An axis on which the others depend makes no product: those keys become one axis, `choice`, with all that
-    they mean written out.
+    Keys that depend on the method make no product: they become one axis, `choice`, whose values spell out all
+    of them.
     """
     keys = list(dict.fromkeys(key for job in jobs for key in job))
     seen = {key: list(dict.fromkeys(job[key] for job in jobs if key in job)) for key in keys}
@@ -63,7 +63,7 @@ def split_jobs(jobs: Sequence[Job]) -> tuple[dict[str, str], dict[str, list[str]
 
 
 def _depends(key: str, jobs: Sequence[Job]) -> bool:
-    """Whether the values of a key are others for other methods; the method itself is what they depend on."""
+    """Whether a key has other values for other methods; the method itself counts too."""
     by_method: dict[str | None, set[str | None]] = {}
     for job in jobs:
         by_method.setdefault(job.get("method"), set()).add(job.get(key))
@@ -80,20 +80,19 @@ def _typed(value: str) -> Any:
     return number if isinstance(number, int | float) and not isinstance(number, bool) else value
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(prog="lmsweep wandb-sweep", description=__doc__)
+def wandb_sweep_command(arguments: Sequence[str] | None = None) -> None:
+    """Write a W&B sweep with the runs of a file of sweeps/."""
+    parser = parser_of(wandb_sweep_command, scale="smoke")
     parser.add_argument("sweep", help="a file of sweeps/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as after lmsweep -m")
-    parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
     parser.add_argument("--project", default="lmsweep", help="where the sweep is to be (default lmsweep)")
     parser.add_argument("--entity", default=None, help="a user or team (default: the account's)")
     outputs_argument(parser)
     options = parser.parse_intermixed_args(arguments)
-    reported(lambda: print(_answer(options), end="", flush=True))
+    reported(lambda: print(_sweep_file(options), end="", flush=True))
 
 
-def _answer(options: argparse.Namespace) -> str:
+def _sweep_file(options: argparse.Namespace) -> str:
     sweep = read_sweep(
         options.sweep, options.scale, [*options.overrides, f"outputs={options.outputs.resolve()}"]
     )
@@ -108,3 +107,24 @@ def _answer(options: argparse.Namespace) -> str:
         "# wandb sweep THIS_FILE makes the sweep; wandb agent ID, wherever this store is, runs it.\n"
     )
     return about + yaml.safe_dump(config, sort_keys=False, width=110)
+
+
+CHOICE = "choice"
+
+
+def spelled_out(words: Iterable[str]) -> list[str]:
+    """The arguments with every choice replaced by the keys in it."""
+    found: list[str] = []
+    for word in words:
+        key, _, value = word.partition("=")
+        found += value.split() if key == CHOICE else [word]
+    return found
+
+
+def wandb_agent_command() -> None:
+    """`lmsweep`, but for the key `choice`, which stands for the keys that it lists.
+
+    W&B's grids know no axes that depend on others, such as a gamma that only margins have.
+    """
+    sys.argv = [sys.argv[0], *spelled_out(sys.argv[1:])]
+    run_command()

@@ -1,17 +1,17 @@
-"""The schemas of conf/evaluation.yaml, conf/audit.yaml and conf/distances.yaml; values are in conf/.
+"""The schemas of conf/evaluation.yaml, conf/audit.yaml and conf/distances.yaml, and what is measured by them.
 
-The keys of an attack are declared by its class in lmsweep/attacks/.
-
-Each description completes the sentence "it must be ..." in the error a user sees.
+Values are in conf/; the keys of an attack are declared by its class in lmsweep/attacks/. Each description
+completes the sentence "it must be ..." in the error a user sees.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from lmsweep.config.explain import invalid_value
-from lmsweep.config.fields import Count, Name, Node, Positive, Unit
+from lmsweep.config.fields import Count, Name, Node, Positive, Unit, checked
+from lmsweep.config.identity import run_id
 from lmsweep.config.run import TrackingConfig
 from lmsweep.errors import ConfigError
 
@@ -101,10 +101,7 @@ def parse_as(schema: type[C], config: Mapping[str, Any]) -> C:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
     if schema is EvaluationConfig:
         config = {**config, "attack": _read_attack(config["attack"])}
-    try:
-        parsed = schema.model_validate(config)
-    except ValidationError as error:
-        raise ConfigError(invalid_value(schema, error.errors()[0])) from None
+    parsed = checked(schema, config)
     if not parsed.runs:
         raise ConfigError(
             "There is no run to evaluate; name one or more ids of outputs/runs/ before the keys."
@@ -116,7 +113,49 @@ def _read_attack(keys: Mapping[str, Any]) -> Attack:
     from lmsweep.attacks.attack import attack_class
 
     chosen = attack_class(str(keys.get("kind")))
-    try:
-        return chosen.model_validate({name: value for name, value in keys.items() if name != "kind"})
-    except ValidationError as error:
-        raise ConfigError(invalid_value(chosen, error.errors()[0], group="attack")) from None
+    return checked(chosen, {name: value for name, value in keys.items() if name != "kind"}, "attack")
+
+
+# Raise this when an attack or measurement changes in a way that makes old results incomparable.
+EVALUATION_VERSION = 3
+# What an evaluation of decision regions leaves in its folder: the grid, its scores and the data.
+REGIONS_FILE = "regions.npz"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One evaluation: what kind, of which runs, and how.
+
+    `config` may name its runs by the beginnings of their ids; `targets` and `source` are the runs themselves.
+    Examples of one source are shown to all its targets, so they are made once; without a source an attack
+    makes examples on its only target.
+    """
+
+    kind: str  # "attack", "audit", "distances" or "regions"
+    config: StoredRunsConfig
+    targets: tuple[str, ...]
+    source: str | None = None
+
+    @property
+    def frozen(self) -> dict[str, Any]:
+        """All that can change the results."""
+        return {"kind": self.kind, "targets": list(self.targets), "source": self.source, **self._options()}
+
+    @property
+    def id(self) -> str:
+        """The hash of what can change the results."""
+        return run_id(self.frozen, EVALUATION_VERSION)
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Every run whose weights are needed."""
+        return (*self.targets, self.source) if self.source else self.targets
+
+    def _options(self) -> dict[str, Any]:
+        if isinstance(self.config, EvaluationConfig):
+            return self.config.attack_identity(transfer=self.source is not None)
+        options = self.config.identity_dict()
+        if isinstance(self.config, AuditConfig):
+            del options["source"]
+            del options["thresholds"]  # thresholds judge the evidence, and the store keeps the evidence only
+        return options

@@ -2,21 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from lmsweep.config.explain import invalid_value
-from lmsweep.config.fields import Flag, Node
+from lmsweep.config.fields import Flag, Node, checked
 from lmsweep.config.hydra import plain, product
 from lmsweep.errors import ConfigError
 
 Job = list[str]
 Axes = Mapping[str, object]
-
-Schema = TypeVar("Schema", bound=Node)
 
 RULES = "hydra.sweeper.rules"
 
@@ -79,7 +76,7 @@ class GridConfig(Node):
 
 def parse_grid(grid: Mapping[str, Any]) -> GridConfig:
     """Check what a scale says; ConfigError with one sentence about the first thing wrong."""
-    return _checked(GridConfig, grid, "grid")
+    return checked(GridConfig, grid, "grid")
 
 
 def expand(
@@ -94,7 +91,7 @@ def expand(
     `params` are the axes of every job and `rules` add to them, later ones last. What is said in `arguments`,
     on the command line, replaces both. `composed` gives the value of a key that is no axis.
     """
-    checked = [_checked(Rule, rule, f"{RULES}.{name}") for name, rule in rules.items()]
+    read = [checked(Rule, rule, f"{RULES}.{name}") for name, rule in rules.items()]
     said: dict[str, str] = {}
     additions: list[str] = []  # words such as +key=1 that a later word key=2,3 needs, to have a key to change
     for told, text in _read(arguments, parser):
@@ -104,14 +101,14 @@ def expand(
 
     def axes(values: Mapping[str, object]) -> dict[str, str]:
         found = dict(params)
-        for rule in checked:
+        for rule in read:
             if rule.applies(values):
                 found |= rule.axes
         return {key: f"{key}={value}" for key, value in found.items() if value is not None} | said
 
     # Each step settles one key that rules look at; all rules about its axis are decided by then.
     settled: list[tuple[Job, dict[str, object]]] = [([], {})]
-    for key in _conditions(checked):
+    for key in _conditions(read):
         further: list[tuple[Job, dict[str, object]]] = []
         for words, values in settled:
             word = axes(values).get(key)
@@ -154,10 +151,3 @@ def _conditions(rules: Sequence[Rule]) -> list[str]:
 
 def _is_one_of(value: object, wanted: object) -> bool:
     return plain(value) in [plain(one) for one in (wanted if isinstance(wanted, list) else [wanted])]
-
-
-def _checked(schema: type[Schema], content: Mapping[str, Any], key: str) -> Schema:
-    try:
-        return schema.model_validate(content)
-    except ValidationError as error:
-        raise ConfigError(invalid_value(schema, error.errors()[0], group=key)) from None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_loader import ConfigLoader
@@ -21,6 +22,17 @@ def config_folder() -> str:
     package = Path(__file__).resolve().parent.parent
     installed = package / "conf"
     return str(installed if installed.is_dir() else package.parent / "conf")
+
+
+def as_dict(config: Any) -> dict[str, Any]:
+    """What was composed, or a part of it, as plain values."""
+    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+
+
+def composed(name: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """conf/NAME.yaml with overrides, composed without Hydra's command line."""
+    with initialize_config_dir(config_folder(), version_base="1.3"):
+        return as_dict(compose(name, list(overrides)))
 
 
 class Composer:
@@ -48,7 +60,7 @@ class Composer:
         values = [o for o in parsed if not self._is_group(o.key_or_group)]
         config = copy.deepcopy(self._base(tuple(str(o.input_line) for o in groups)))
         ConfigLoaderImpl._apply_overrides_to_config(values, config)
-        return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+        return as_dict(config)
 
     def _parse(self, word: str) -> Override:
         if word not in self._parsed:

@@ -1,9 +1,36 @@
-"""A run's identity: the hash of what can change its result."""
+"""Configurations as plain values: dotted keys, and the hash that is the identity of a job."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+
+def dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"a": {"b": 1}}` as `{"a.b": 1}`; an empty group is a value."""
+    leaves: dict[str, Any] = {}
+    _gather(tree, prefix, leaves)
+    return leaves
+
+
+def _gather(tree: Mapping[str, Any], prefix: str, leaves: dict[str, Any]) -> None:
+    # Into one dictionary, because figures do this for ten thousand runs.
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            _gather(value, f"{prefix}{key}.", leaves)
+        else:
+            leaves[f"{prefix}{key}"] = value
+
+
+def drop(tree: dict[str, Any], keys: Iterable[str]) -> None:
+    """Take dotted keys out of a tree, where they are there."""
+    for key in keys:
+        *parents, last = key.split(".")
+        node = tree
+        for parent in parents:
+            node = node.get(parent, {})
+        node.pop(last, None)
+
 
 # Raise this when training changes in a way that makes old results incomparable: every run gets a new id.
 SEMANTICS_VERSION = 1

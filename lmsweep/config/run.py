@@ -1,4 +1,4 @@
-"""The schema of a run: what every key of conf/ must be.
+"""The schema of a run, and of what a call wants done about it: what every key of conf/config.yaml must be.
 
 Values and defaults live in conf/. Each description below completes the sentence "it must be ..." in the
 error a user sees, and doubles as the documentation of the key.
@@ -7,11 +7,9 @@ error a user sees, and doubles as the documentation of the key.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from lmsweep.config.content import content_of
-from lmsweep.config.dotted import dotted
-from lmsweep.config.explain import invalid_value
 from lmsweep.config.fields import (
     Component,
     Count,
@@ -24,9 +22,10 @@ from lmsweep.config.fields import (
     Positive,
     Unit,
     Whole,
+    checked,
     node_of,
 )
-from lmsweep.config.identity import run_id
+from lmsweep.config.identity import dotted, drop, run_id
 from lmsweep.errors import ConfigError
 from lmsweep.margin.options import MarginOptions
 
@@ -134,7 +133,7 @@ class TrainerConfig(Node):
     ]
     threads: Count
     log_every: Count
-    # Runs that were stored before there were these keys had one process and no such speed-ups.
+    # Runs that were stored before these keys existed had one process and none of these speed-ups.
     devices: Count = 1
     num_nodes: Count = 1
     compile: Flag = False
@@ -155,7 +154,7 @@ class TelemetryConfig(Node):
     samples: Count
 
 
-# Runs that were stored before there was such a key measured nothing.
+# Runs that were stored before this key existed measured nothing.
 NO_TELEMETRY = TelemetryConfig(every=0, norm=2.0, layers="even:3", samples=500)
 
 
@@ -163,7 +162,7 @@ class TrackingConfig(Node):
     """`tracking`: where the run is mirrored to, beside the store."""
 
     name: Annotated[Literal["none", "tensorboard", "wandb"], Field(description="none, tensorboard or wandb")]
-    # What a choice has no use for, and what runs had that were stored before there were these keys.
+    # Defaults for trackers that have no use for a key, and for runs stored before the key existed.
     project: Name = "lmsweep"
     entity: Annotated[str | None, Field(min_length=1, description="a user or team, or null")] = None
     mode: Annotated[Literal["offline", "online"], Field(description="offline or online")] = "offline"
@@ -198,13 +197,8 @@ class RunConfig(Node):
     def identity_dict(self) -> dict[str, Any]:
         """The part of the configuration that can change the result."""
         config = self.to_dict()
-        for key in IGNORED_BY_IDENTITY:
-            *parents, last = key.split(".")
-            node = config
-            for parent in parents:
-                node = node[parent]
-            node.pop(last, None)
-        # What a choice leaves unused must not make two runs out of one.
+        drop(config, IGNORED_BY_IDENTITY)
+        # A key that the chosen method does not use must not make two runs out of one.
         if not self.method.margin:
             del config["margin"]
         elif self.margin.top_k is None:
@@ -286,10 +280,7 @@ class RunConfig(Node):
 
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
-    try:
-        run = RunConfig.model_validate(config)
-    except ValidationError as error:
-        raise ConfigError(invalid_value(RunConfig, error.errors()[0])) from None
+    run = checked(RunConfig, config)
     for check in (_check_batch, _check_standardisation, _check_optimizer):
         check(run)
     return run
@@ -321,3 +312,23 @@ def _check_batch(run: RunConfig) -> None:
             f"trainer.batch_size={trainer.batch_size} is not allowed: it must be divisible by "
             f"trainer.devices * trainer.num_nodes = {trainer.processes}, the processes that share a batch."
         )
+
+
+# Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.
+OF_THE_SWEEP = ("figure", "grid")
+
+
+class Request(Node):
+    """How a command treats what the store has already. These keys are about the call, not about a run."""
+
+    retry: Annotated[Literal["failed", "none"], Field(description="failed or none")] = "failed"
+    force: Flag = False
+    dry_run: Flag = False
+
+
+def split(plain: Mapping[str, Any]) -> tuple[RunConfig, Request]:
+    """Part a composed configuration into the run and what the call wants done about it."""
+    keys = Request.model_fields.keys()
+    request = checked(Request, {key: plain[key] for key in keys if key in plain})
+    of_the_run = {key: value for key, value in plain.items() if key not in (*keys, *OF_THE_SWEEP)}
+    return parse(of_the_run).with_content(), request

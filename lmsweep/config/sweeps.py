@@ -7,19 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from omegaconf import OmegaConf
 
 from lmsweep.config.grid import GridConfig, expand, parse_grid
-from lmsweep.config.hydra import Composer, composed_value, config_folder
-from lmsweep.config.request import Request, split
-from lmsweep.config.run import RunConfig, TrackingConfig
+from lmsweep.config.hydra import Composer, as_dict, composed_value, config_folder
+from lmsweep.config.run import Request, RunConfig, TrackingConfig, split
 from lmsweep.errors import ConfigError
 
 
@@ -39,7 +37,7 @@ class Sweep:
 
     @property
     def label(self) -> str:
-        """The scale; overrides make another of it, so that their figure does not pass for the real one."""
+        """The scale, with a hash of the overrides: their figure must not pass for the real one."""
         if not self.overrides:
             return self.scale
         digest = hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:6]
@@ -137,7 +135,7 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
     with initialize_config_dir(config_folder(), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         master = loader.load_configuration("config", arguments, RunMode.MULTIRUN)
-        sweeper = _plain(master.hydra.sweeper)
+        sweeper = as_dict(master.hydra.sweeper)
         value = partial(composed_value, master)
         parser = OverridesParser.create(loader)
         # What is for Hydra itself, such as the launcher, is no part of a job.
@@ -145,24 +143,19 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
         jobs = expand(sweeper["params"], sweeper["rules"], of_jobs, parser, value)
         composer = Composer(loader, master, without=("figure",))
         asked = [split(composer.compose(job)) for job in jobs]
-        figure, launcher = _plain(master.figure), _plain(master.hydra.launcher)
-        grid = parse_grid(_plain(master.grid) if "grid" in master else {})
-    # Cross-entropy knows no norm, so that one run of it stands for the jobs of all norms: the first of them.
+        figure, launcher = as_dict(master.figure), as_dict(master.hydra.launcher)
+        grid = parse_grid(as_dict(master.grid) if "grid" in master else {})
+    # Cross-entropy has no norm, so that its jobs for all norms are one run: the first job stands for all.
     runs: dict[str, RunConfig] = {}
     lines: list[tuple[str, ...]] = []
     for job, (config, _) in zip(jobs, asked, strict=True):
         if config.id not in runs:
             runs[config.id] = config
             lines.append(tuple(job))
-    # How the store is treated, where it is, where it is mirrored to and what runs it, changes nothing about
-    # the figure.
+    # Keys about the store, the mirror and the launcher change nothing about the figure.
     apart = (*Request.model_fields, "tracking", "outputs", "hydra")
     changes = tuple(o for o in overrides if re.split(r"[=./]", o.lstrip("+~"))[0] not in apart)
     return Sweep(name, scale, runs, figure, grid, changes, asked[0][1], tuple(lines), launcher)
-
-
-def _plain(node: Any) -> dict[str, Any]:
-    return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))
 
 
 def _number(name: str) -> float:

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from lmsweep.config.evaluation import EvaluationConfig
-from lmsweep.config.measurement import Measurement
+from lmsweep.config.evaluation import EvaluationConfig, Measurement
 from lmsweep.errors import ConfigError
 from lmsweep.evaluation.jobs import Runs
 from lmsweep.evaluation.runs import StoredRun, check_transfer, cross_entropy_source, find_run

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lmsweep.config.evaluation import AuditConfig
-from lmsweep.config.measurement import Measurement
+from lmsweep.config.evaluation import AuditConfig, Measurement
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.jobs import Runs
 from lmsweep.evaluation.runs import StoredRun, check_transfer, cross_entropy_source, find_run

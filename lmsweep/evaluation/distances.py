@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lmsweep.config.evaluation import DistancesConfig
-from lmsweep.config.measurement import Measurement
+from lmsweep.config.evaluation import DistancesConfig, Measurement
 from lmsweep.evaluation.jobs import Runs
 from lmsweep.store.folder import JobFolder
 

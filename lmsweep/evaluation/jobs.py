@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from lmsweep.config.measurement import Measurement
+from lmsweep.config.evaluation import Measurement
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.provenance import provenance
 from lmsweep.store.folder import JobFolder

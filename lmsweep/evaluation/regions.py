@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from lmsweep.config.measurement import REGIONS_FILE, Measurement
+from lmsweep.config.evaluation import REGIONS_FILE, Measurement
 from lmsweep.evaluation.checkpoints import device_of, load_run
 from lmsweep.evaluation.jobs import Runs
 from lmsweep.store.folder import JobFolder

@@ -1,19 +1,22 @@
-"""From the store to points: one row per run, panel and x."""
+"""From the store to points: one row per run, panel and x; and the cells that the grid asks for."""
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from lmsweep.config.dotted import dotted
+from lmsweep.config.evaluation import EvaluationConfig
+from lmsweep.config.identity import dotted
 from lmsweep.config.run import RunConfig
+from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.store.store import Store
 
 COLUMNS = ["panel", "method", "x", "seed", "y", "run", "setting", "val"]
-# What makes a method what it is called, or a run another sample of the same: no hyperparameters.
+# The seed, and the keys that a method's name tells: these are no hyperparameters.
 NOT_A_HYPERPARAMETER = (
     *("seed", "method.criterion", "method.margin", "adversarial.kind"),
     *("margin.norm", "margin.layers", "margin.score", "margin.exact"),
@@ -89,15 +92,48 @@ def axes_of(spec: FigureSpec) -> list[str]:
     return [str(key) for key in keys]
 
 
-def key_points(panel: Panel, rows: pd.DataFrame, curves: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """The points of a panel over a key of the runs; those of y.attack have no y where `curves` lacks them."""
-    mine = rows[rows["method"].isin(panel.methods)]
-    if mine.empty:
-        return pd.DataFrame(columns=COLUMNS)
-    placed = mine.assign(_x=pd.Series(on_axis(mine[panel.x.key]), mine.index)).explode("_x")
-    if panel.y.attack is None:
-        return _points(panel.name, placed, placed["_x"], placed[panel.y.metric])
-    return _points(panel.name, placed, placed["_x"], [_at(panel, curves.get(run)) for run in placed["run"]])
+def points_of(
+    panels: Iterable[Panel], rows: pd.DataFrame, curves: Mapping[str, Mapping[str, Any]], store: Store
+) -> pd.DataFrame:
+    """The points of panels; `curves` has by attack and run what evaluations found.
+
+    Points over training steps have the column `split` too. A run whose evaluation is missing gets one point
+    without y, so that selection sees all settings.
+    """
+    points: list[dict[str, Any]] = []
+    for panel in panels:
+        mine = rows[rows["method"].isin(panel.methods)].to_dict("records")
+        measured = _measured(panel, mine, curves.get(panel.attack or "", {}), store)
+        for row, places in zip(mine, measured, strict=True):
+            about = {key: row[key] for key in ("method", "seed", "run", "setting")}
+            about |= {"panel": panel.name, "val": row["val_accuracy"]}
+            points += [{**about, "x": float(x), "y": float(y), **more} for x, y, more in places]
+    split = ["split"] if any("split" in point for point in points) else []
+    return pd.DataFrame(points, columns=[*COLUMNS, *split])
+
+
+def _measured(
+    panel: Panel, rows: Sequence[Mapping[Any, Any]], curves: Mapping[str, Any], store: Store
+) -> Iterator[Iterable[tuple[float, float, dict[str, str]]]]:
+    """For each of the runs: x, y and, over training steps, the split of its points."""
+    if panel.x.key == "step":
+        for row in rows:
+            yield list(_distances(panel, store.folder(row["run"]).metrics))
+    elif panel.x.attack is not None:
+        for row in rows:
+            curve = curves.get(row["run"], {"strengths": [math.nan], "accuracy": [math.nan]})
+            yield [(x, y, {}) for x, y in zip(curve["strengths"], curve["accuracy"], strict=True)]
+    else:
+        for row, xs in zip(rows, on_axis(row[panel.x.key] for row in rows), strict=True):
+            y = row[panel.y.metric] if panel.y.attack is None else _at(panel, curves.get(row["run"]))
+            yield [(x, y, {}) for x in xs]
+
+
+def _distances(panel: Panel, metrics: Path) -> Iterator[tuple[float, float, dict[str, str]]]:
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    for split, name in SPLITS.items():
+        key = f"distance/{split}/{panel.y.metric.removeprefix(DISTANCE_METRIC)}"
+        yield from ((line["step"], line[key], {"split": name}) for line in lines if key in line)
 
 
 def on_axis(values: Iterable[float]) -> list[list[float]]:
@@ -114,56 +150,6 @@ def _at(panel: Panel, curve: Mapping[str, Any] | None) -> float:
     return math.nan if curve is None else curve["accuracy"][curve["strengths"].index(panel.y.at)]
 
 
-def attack_points(panel: Panel, rows: pd.DataFrame, curves: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """The points of a panel over an attack's strength; `curves` maps runs to the results of evaluations.
-
-    A run that was not evaluated gets one row without x and y, so that selection sees all settings.
-    """
-    parts = [pd.DataFrame(columns=COLUMNS)]
-    for _, row in rows[rows["method"].isin(panel.methods)].iterrows():
-        curve = curves.get(row["run"], {"strengths": [float("nan")], "accuracy": [float("nan")]})
-        one = pd.DataFrame([row] * len(curve["strengths"]))
-        parts.append(_points(panel.name, one, curve["strengths"], curve["accuracy"]))
-    return together(parts)
-
-
-def distance_points(panel: Panel, rows: pd.DataFrame, store: Store) -> pd.DataFrame:
-    """The points of a panel over training steps, for every split: the column `split` says which."""
-    layer = panel.y.metric.removeprefix(DISTANCE_METRIC)
-    parts = [pd.DataFrame(columns=[*COLUMNS, "split"])]
-    for _, row in rows[rows["method"].isin(panel.methods)].iterrows():
-        lines = [json.loads(line) for line in store.folder(row["run"]).metrics.read_text().splitlines()]
-        for split, name in SPLITS.items():
-            key = f"distance/{split}/{layer}"
-            measured = [(line["step"], line[key]) for line in lines if key in line]
-            one = pd.DataFrame([row] * len(measured), columns=rows.columns)
-            points = _points(panel.name, one, [x for x, _ in measured], [y for _, y in measured])
-            parts.append(points.assign(split=name))
-    return together(parts)
-
-
-def _points(panel: str, rows: pd.DataFrame, x: Iterable[float], y: Iterable[float]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "panel": panel,
-            "method": rows["method"].to_list(),
-            "x": [float(value) for value in x],
-            "seed": rows["seed"].to_list(),
-            "y": [float(value) for value in y],
-            "run": rows["run"].to_list(),
-            "setting": rows["setting"].to_list(),
-            "val": rows["val_accuracy"].to_list(),
-        },
-        columns=COLUMNS,
-    )
-
-
-def together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """All parts as one table; without any row it is the first part, which has the columns."""
-    filled = [part for part in parts if len(part)]
-    return pd.concat(filled, ignore_index=True) if filled else parts[0]
-
-
 def cost_rows(rows: pd.DataFrame, methods: Iterable[str]) -> list[dict[str, Any]]:
     """Median seconds of a training step per method, and how many times cross-entropy's that is."""
     seconds = {method: rows[rows["method"] == method]["seconds_per_step"] for method in methods}
@@ -178,3 +164,32 @@ def cost_rows(rows: pd.DataFrame, methods: Iterable[str]) -> list[dict[str, Any]
         for method, values in seconds.items()
         if len(values)
     ]
+
+
+def expected_cells(
+    sweep: Sweep, spec: FigureSpec, attacks: Mapping[str, EvaluationConfig]
+) -> Iterator[dict[str, Any]]:
+    """Panel, method, x and reason; a cell with several runs is there once, with the reason of one of them."""
+    cells: dict[tuple[str, str, float], str] = {}
+    for panel in spec.panels:
+        runs = {name: run for name, run in sweep.runs.items() if run.method_name() in panel.methods}
+        for (name, run), xs in zip(runs.items(), _places(panel, runs.values(), attacks), strict=True):
+            status = Store(sweep.outputs).folder(name).read_status()
+            reason = f"failed: {status['reason']}" if status.get("state") == "failed" else "not trained"
+            if panel.attack and status.get("state") == "done":
+                reason = "not evaluated"
+            for x in xs:
+                cells.setdefault((panel.name, run.method_name(), x), reason)
+    for (panel_name, method, x), reason in cells.items():
+        yield {"panel": panel_name, "method": method, "x": x, "reason": reason}
+
+
+def _places(
+    panel: Panel, runs: Collection[RunConfig], attacks: Mapping[str, EvaluationConfig]
+) -> Iterable[Sequence[float]]:
+    """Where on the panel's x axis each of the runs stands."""
+    if panel.x.attack is not None:
+        return [attacks[panel.x.attack].attack.strengths] * len(runs)
+    if panel.x.key == "step":
+        return [(float(run.trainer.max_steps),) for run in runs]
+    return on_axis(dotted(run.identity_dict()).get(str(panel.x.key), math.nan) for run in runs)

@@ -7,12 +7,17 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, StoredRunsConfig, parse_as
-from lmsweep.config.hydra import config_folder
-from lmsweep.config.measurement import REGIONS_FILE, Measurement
+from lmsweep.config.evaluation import (
+    REGIONS_FILE,
+    AuditConfig,
+    EvaluationConfig,
+    Measurement,
+    StoredRunsConfig,
+    parse_as,
+)
+from lmsweep.config.hydra import composed, config_folder
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
 from lmsweep.figures.drawing.regions import Regions
@@ -54,7 +59,7 @@ def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> 
             keys = _composed("evaluation", outputs, own)["attack"]
             own += [override for override in of_attacks if _key(override) in keys]
         configs[name] = parse_as(EvaluationConfig, _composed("evaluation", outputs, own))
-    known = {key for file in Path(config_folder(), "attack").glob("*.yaml") for key in _keys(file)}
+    known = {key for file in Path(config_folder(), "attack").glob("*.yaml") for key in OmegaConf.load(file)}
     for override in of_attacks:
         if _key(override) not in known:
             raise ConfigError(f"{override} is not allowed: no attack in conf/attack/ has the key.")
@@ -120,39 +125,36 @@ def curves(wanted: Sequence[Wanted]) -> tuple[dict[str, dict[str, dict[str, Any]
     """What the store has: by attack and run the curve, and the ids of all evaluations read."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     ids = []
-    for one in wanted:
-        results = one.folder.read_results()
-        if results is not None:
-            found.setdefault(one.name, {}).update(results["curves"])
-            ids.append(one.measurement.id)
+    for one, results in _stored(wanted):
+        found.setdefault(one.name, {}).update(results["curves"])
+        ids.append(one.measurement.id)
     return found, ids
 
 
 def verdicts(wanted: Sequence[Wanted], judge: Judge) -> list[dict[str, Any]]:
     """The verdicts on the audits that the store has evidence of."""
     found = []
-    for one in wanted:
-        results, config = one.folder.read_results(), one.measurement.config
-        if results is not None and isinstance(config, AuditConfig):
-            verdict, reasons = judge(config, results)
-            (run,) = one.measurement.targets
-            found.append({"method": one.name, "run": run, "verdict": verdict, "reasons": reasons})
+    for one, results in _stored(wanted):
+        verdict, reasons = judge(cast(AuditConfig, one.measurement.config), results)
+        (run,) = one.measurement.targets
+        found.append({"method": one.name, "run": run, "verdict": verdict, "reasons": reasons})
     return found
 
 
 def read_regions(wanted: Sequence[Wanted]) -> list[Regions]:
     """The decision regions that the store has."""
     found = []
-    for one in wanted:
-        results = one.folder.read_results()
-        if results is not None:
-            with np.load(one.folder.path / REGIONS_FILE, allow_pickle=False) as arrays:
-                found.append(Regions(one.name, **arrays, test_accuracy=results["test_accuracy"]))
+    for one, results in _stored(wanted):
+        with np.load(one.folder.path / REGIONS_FILE, allow_pickle=False) as arrays:
+            found.append(Regions(one.name, **arrays, test_accuracy=results["test_accuracy"]))
     return found
 
 
-def _keys(file: Path) -> dict[str, Any]:
-    return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(file)))
+def _stored(wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, dict[str, Any]]]:
+    for one in wanted:
+        results = one.folder.read_results()
+        if results is not None:
+            yield one, results
 
 
 def _attackers(selected: pd.DataFrame) -> dict[int, str]:
@@ -166,9 +168,7 @@ def _next(attackers: Mapping[int, str], seed: int) -> str | None:
 
 
 def _composed(name: str, outputs: str, overrides: Sequence[str]) -> dict[str, Any]:
-    with initialize_config_dir(config_folder(), version_base="1.3"):
-        composed = compose(name, [*overrides, f"outputs={outputs}", "runs=[unknown]"])
-    return cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
+    return composed(name, [*overrides, f"outputs={outputs}", "runs=[unknown]"])
 
 
 def _key(override: str) -> str:

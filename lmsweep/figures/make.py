@@ -12,6 +12,7 @@ from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.figures import collect
 from lmsweep.figures.claims.verdicts import check_claims
+from lmsweep.figures.collect import expected_cells
 from lmsweep.figures.drawing.curves import draw_curves
 from lmsweep.figures.drawing.distances import draw_distances
 from lmsweep.figures.drawing.layout import save
@@ -27,10 +28,9 @@ from lmsweep.figures.evaluations import (
     regions,
     verdicts,
 )
-from lmsweep.figures.expected import expected_cells
 from lmsweep.figures.record import Record, build_record, write_record
 from lmsweep.figures.select import select
-from lmsweep.figures.spec import FigureSpec, Panel, parse_figure
+from lmsweep.figures.spec import FigureSpec, parse_figure
 from lmsweep.figures.table import aggregate, missing, ordered, write_csv
 from lmsweep.provenance import provenance
 from lmsweep.store.store import Store
@@ -54,8 +54,9 @@ def measurements(sweep: Sweep) -> list[Wanted]:
     """What has to be measured of the finished runs that selection chooses: attacks, audits, regions."""
     spec, store = spec_of(sweep), Store(sweep.outputs)
     rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec))
-    chosen, asked = _attacked(spec, rows, attack_configs_of(sweep, spec))
-    points = select(spec.selection, _points(sweep, spec, rows, {}), spec.attack_panels)
+    chosen, asked = _attacked(spec, rows, attack_configs_of(sweep, spec), store)
+    points = collect.points_of(spec.panels, rows, {}, store)
+    points = select(spec.selection, points, spec.attack_panels)
     return [*asked, *audits(sweep, spec, chosen), *regions(sweep, spec, points)]
 
 
@@ -64,9 +65,10 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
     spec, store = spec_of(sweep), Store(sweep.outputs)
     rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec))
     configs = attack_configs_of(sweep, spec)
-    chosen_to_attack, asked = _attacked(spec, rows, configs)
+    chosen_to_attack, asked = _attacked(spec, rows, configs, store)
     found, evaluation_ids = curves(asked)
-    chosen = select(spec.selection, _points(sweep, spec, rows, found), spec.attack_panels)
+    points = collect.points_of(spec.panels, rows, found, store)
+    chosen = select(spec.selection, points, spec.attack_panels)
     tested = chosen[chosen["split"] == "test"] if "split" in chosen else chosen
     table = _table(spec, chosen)
     expected = list(expected_cells(sweep, spec, configs))
@@ -129,27 +131,12 @@ def attack_configs_of(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationCon
 
 
 def _attacked(
-    spec: FigureSpec, rows: pd.DataFrame, configs: Mapping[str, EvaluationConfig]
+    spec: FigureSpec, rows: pd.DataFrame, configs: Mapping[str, EvaluationConfig], store: Store
 ) -> tuple[pd.DataFrame, list[Wanted]]:
-    empty = pd.DataFrame(columns=collect.COLUMNS)
-    parts = [_panel_points(panel, rows, {}) for panel in spec.panels if panel.attack is not None]
-    chosen = select(spec.selection, collect.together([empty, *parts]), spec.attack_panels)
+    panels = [panel for panel in spec.panels if panel.attack is not None]
+    points = collect.points_of(panels, rows, {}, store)
+    chosen = select(spec.selection, points, spec.attack_panels)
     return chosen, list(attacks(spec, chosen, configs))
-
-
-def _points(sweep: Sweep, spec: FigureSpec, rows: pd.DataFrame, found: dict[str, Any]) -> pd.DataFrame:
-    parts = [pd.DataFrame(columns=collect.COLUMNS)]
-    for panel in spec.panels:
-        if panel.x.key == "step":
-            parts.append(collect.distance_points(panel, rows, Store(sweep.outputs)))
-        else:
-            parts.append(_panel_points(panel, rows, found.get(panel.attack or "", {})))
-    return collect.together(parts)
-
-
-def _panel_points(panel: Panel, rows: pd.DataFrame, curves: Mapping[str, Any]) -> pd.DataFrame:
-    make = collect.key_points if panel.x.attack is None else collect.attack_points
-    return make(panel, rows, curves)
 
 
 def _table(spec: FigureSpec, chosen: pd.DataFrame) -> pd.DataFrame:

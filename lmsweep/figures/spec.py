@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from lmsweep.config.explain import invalid_value
-from lmsweep.config.fields import Name, Node
+from lmsweep.config.fields import Name, Node, invalid_value
 from lmsweep.errors import ConfigError
 from lmsweep.figures.claims.kinds import KINDS, AnyClaim, Claim
 

@@ -14,11 +14,10 @@ from lmsweep.files import write_atomically
 COLUMNS = ["method", "x", "mean", "low", "high", "n", "selected", "panel", "setting", "val"]
 # Absolute for accuracies; relative for what is larger than 1, as distances are.
 #
-# Processors with other instructions add up in another order and round differently. A few hundred steps of
-# training can make of that what another seed would make: scikit-learn's digits with 80% noise gave 32%
-# instead of 16% in one of three runs. So means may also differ by what seeds differ, measured by the widths
-# of both intervals together. Of two times three seeds without any difference, 1% of the means are further
-# apart. Where seeds agree, the tolerance stays what it is.
+# Processors with other instructions add up in another order and round differently. After a few hundred steps
+# of training that can matter as much as another seed: scikit-learn's digits with 80% noise gave 32% instead
+# of 16% in one of three runs. So means may also differ by as much as seeds do, measured by the widths of both
+# intervals together. Of two times three seeds without any difference, 1% of the means are further apart.
 MEAN_TOLERANCE = 0.02
 _FLOATS = ("x", "step", "mean", "low", "high", "val")
 _KEYS = ("panel", "method", "x", "layer", "split", "step")

@@ -1,4 +1,4 @@
-"""How many runs go at once, and what each of them may use."""
+"""How many jobs run at once, and what each of them may use."""
 
 import os
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ Slot = dict[str, str]
 def slots(
     *, jobs: int | None, runs_per_gpu: int, gpus: Sequence[str], cores: int, gpus_per_run: int = 1
 ) -> list[Slot]:
-    """The environment of each of the runs that work at the same time.
+    """The environment of each of the jobs that run at the same time.
 
-    With GPUs, a run sees `gpus_per_run` of them, and `runs_per_gpu` share each; without, there is one per
-    core. `jobs` limits or, without GPUs, sets the number.
+    With GPUs, a job sees `gpus_per_run` of them, and `runs_per_gpu` jobs share each; without, there is one
+    job per core. `jobs` limits their number or, without GPUs, sets it.
     """
     for name, value in (("jobs", jobs), ("runs_per_gpu", runs_per_gpu)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -42,7 +42,7 @@ def places(plan: Plan, *, jobs: int | None = None, runs_per_gpu: int = 1) -> lis
     needs = [job.needs for job in plan.jobs.values()]
     gpus: list[str] = []
     if not all(need.accelerator == "cpu" for need in needs):
-        # In a worker, to keep torch out of this process; it starts the server of all later ones.
+        # In a worker, to keep torch out of this process; this also starts the server of all later workers.
         ended = call_each([{}], {"gpus": visible_gpus}, preload=preload_for(plan))["gpus"]
         gpus = value_of(ended)
     cores = cores_for(max(need.threads * need.devices for need in needs))

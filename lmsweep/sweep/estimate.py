@@ -9,11 +9,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from lmsweep.config.request import Request
 from lmsweep.processes import call_each
 from lmsweep.store.store import Store
 from lmsweep.sweep.devices import Slot, preload_for
-from lmsweep.sweep.plan import Plan
+from lmsweep.sweep.plan import Plan, State
 from lmsweep.sweep.progress import duration
 
 
@@ -45,9 +44,8 @@ def estimate(plan: Plan, names: Sequence[str], slots: Sequence[Slot]) -> dict[st
     return {name: known[cost] for name, cost in costs.items() if cost in known}
 
 
-def describe(plan: Plan, request: Request, slots: Sequence[Slot] = ({},)) -> str:
+def describe(plan: Plan, states: Mapping[str, State], slots: Sequence[Slot] = ({},)) -> str:
     """The grid as a table by method, with what is there, what is missing and how long that will take."""
-    states = plan.states(request)
     missing = [name for name, state in states.items() if state == "missing"]
     seconds = estimate(plan, missing, slots)
     table = Table("method", "cells", "runs", "cached", "failed", "to train", "each", "all", box=None)

@@ -1,6 +1,6 @@
-"""Launchers: a plan is submitted to one, which has its jobs run. Hydra's `-m` and `reproduce` use the same.
+"""Launchers run the jobs of a plan that is submitted to them. Hydra's `-m` and `reproduce` use the same ones.
 
-Hydra instantiates launchers as plugins; `launch` is what Hydra calls, `submit` is what it comes to.
+Hydra instantiates launchers as plugins and calls `launch`, which makes a plan and submits it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
 from lmsweep.config.hydra import Composer
-from lmsweep.config.request import Request
+from lmsweep.config.run import Request
 from lmsweep.errors import UserError
 from lmsweep.processes import call_each, value_of
 from lmsweep.store.job import Job, Results
@@ -60,21 +60,21 @@ class LocalLauncher(Launcher):
 
     def submit(self, plan: Plan, request: Request) -> Outcome:
         """Have the jobs of a plan run, as far as they are missing, and say how they ended."""
-        return run_here(plan, request, self._places(plan) if plan.missing(request) else [])
+        states = plan.states(request)
+        return run_here(plan, request, self._places(plan) if "missing" in states.values() else [], states)
 
     def describe(self, plan: Plan, request: Request) -> str:
         """What submitting the plan would do, and how long that would take."""
-        return describe(plan, request, self._places(plan) if plan.missing(request) else [{}])
+        states = plan.states(request)
+        return describe(plan, states, self._places(plan) if "missing" in states.values() else [{}])
 
     def _places(self, plan: Plan) -> list[Slot]:
         return places(plan, jobs=self.jobs, runs_per_gpu=self.runs_per_gpu)
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Keep what Hydra gives before it launches."""
         self.context, self.task, self.config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Run the jobs; afterwards each of them has an end, or the sweep stops with one sentence."""
         task: object = self.task
         if isinstance(task, JobTask):
             return self._launch_jobs(task, job_overrides)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from lmsweep.config.request import Request
+from lmsweep.config.run import Request
 from lmsweep.errors import GivenBackError, UserError
 from lmsweep.files import StoreUnwritableError
 from lmsweep.processes import LIVES, Ended, Pool
@@ -14,38 +14,72 @@ from lmsweep.store.job import Results
 from lmsweep.store.lease import JobBusyError, LeaseLostError
 from lmsweep.store.run_job import reason, run_job
 from lmsweep.sweep.devices import Slot, preload_for
-from lmsweep.sweep.plan import Outcome, Plan, state_for
+from lmsweep.sweep.plan import Outcome, Plan, State, state_for
 from lmsweep.sweep.progress import Progress, duration, label, print_failures
 
-LOOK_EVERY_SECONDS = 0.5  # at runs that other processes have
+LOOK_EVERY_SECONDS = 0.5  # at jobs that other processes have
 
 
-class LocalSweep:
-    """The jobs of a plan on their way from missing to done."""
+class Submission:
+    """A plan that was submitted, and how those of its jobs ended that have ended."""
 
-    def __init__(self, plan: Plan, request: Request, pool: Pool, progress: Progress) -> None:
+    def __init__(self, plan: Plan, request: Request, progress: Progress) -> None:
         self.plan = plan
         self.store = plan.store
         self.request = request
-        self.pool = pool
         self.progress = progress
-        self.began = time.time()
         self.outcome = Outcome()
+
+    def settle(self, name: str, *, cached: bool = False) -> None:
+        """Take over what the store says about a job that is done or failed."""
+        folder = self.store.folder(name)
+        try:
+            results = folder.read_results()
+        except (UserError, OSError) as error:
+            self.fail(name, str(error))
+            return
+        if results is None:
+            self.fail(name, str(folder.read_status().get("reason", "it failed without a reason")))
+            return
+        if cached:
+            self.outcome.results[name] = results
+            self.progress.cached(name)
+        else:
+            self.done(name, results)
+
+    def done(self, name: str, results: Results) -> None:
+        """A job of ours has these results."""
+        self.outcome.results[name] = results
+        self.progress.done(name, self.plan.jobs[name].summary(results))
+
+    def fail(self, name: str, reason: str) -> None:
+        """A job failed."""
+        self.outcome.failures[name] = reason
+        self.progress.failed(name, reason)
+
+
+class LocalSweep(Submission):
+    """The jobs of a plan on their way from missing to done, in worker processes."""
+
+    def __init__(self, plan: Plan, request: Request, progress: Progress, pool: Pool) -> None:
+        super().__init__(plan, request, progress)
+        self.pool = pool
+        self.began = time.time()
         self.queue: deque[str] = deque()
-        self.elsewhere: dict[str, float] = {}  # when to look again at runs that another process has
+        self.elsewhere: dict[str, float] = {}  # jobs of other processes, and when to look at them again
         self.deaths: Counter[str] = Counter()
         self.unwritable: StoreUnwritableError | None = None
 
-    def run(self) -> Outcome:
+    def run(self, states: Mapping[str, State]) -> Outcome:
         """Run what is missing. Ctrl-C gives back what is under way; a full disk ends the sweep."""
-        for name, state in self.plan.states(self.request).items():
+        for name, state in states.items():
             if state == "missing":
                 job = self.plan.jobs[name]
                 if not self.request.force:
                     self.store.submit(name, job.config, job.about)
                 self.queue.append(name)
             else:
-                self._settle(name, cached=True)
+                self.settle(name, cached=True)
         try:
             while (self.queue and not self.unwritable) or self.pool.workers or self.elsewhere:
                 self._start()
@@ -67,14 +101,14 @@ class LocalSweep:
             if folder.is_running(status):
                 self._leave(name)
             elif self._is_settled(status):
-                self._settle(name, cached=True)
+                self.settle(name, cached=True)
             else:
                 work = partial(run_job, self.plan.jobs[name], force=self.request.force)
                 self.pool.start(name, work, folder.log)
                 self.progress.started(name)
 
     def _is_settled(self, status: Mapping[str, Any]) -> bool:
-        """Whether another process finished the run since this sweep began, or failed at it."""
+        """Whether another process finished the job since this sweep began, or failed at it."""
         since = status.get("ended", 0) >= self.began
         if status.get("state") == "failed":
             return since
@@ -83,7 +117,7 @@ class LocalSweep:
     def _end(self, ended: Ended) -> None:
         name, error = ended.key, ended.error
         if isinstance(ended.value, dict):
-            self._done(name, ended.value)
+            self.done(name, ended.value)
         elif isinstance(error, StoreUnwritableError):
             self.unwritable = error
             self.progress.stopped(name)
@@ -92,9 +126,9 @@ class LocalSweep:
         elif ended.died or isinstance(error, KeyboardInterrupt | GivenBackError):
             self._revive(name, ended.died or "SIGTERM")
         elif self.store.folder(name).read_status().get("state") == "failed":
-            self._settle(name)
+            self.settle(name)
         else:
-            self._fail(name, reason(error) if error else "it ended without a result")
+            self.fail(name, reason(error) if error else "it ended without a result")
 
     def _revive(self, name: str, death: str) -> None:
         self.deaths[name] += 1
@@ -111,10 +145,10 @@ class LocalSweep:
             return
         if folder is not None:
             folder.fail(why, f"See {folder.log} for what it printed.\n")
-        self._settle(name)
+        self.settle(name)
 
     def _leave(self, name: str) -> None:
-        """Let another process finish the run; look now and then whether it has."""
+        """Let another process finish the job; look now and then whether it has."""
         self.elsewhere[name] = time.monotonic() + LOOK_EVERY_SECONDS
         self.progress.elsewhere(name)
 
@@ -128,42 +162,22 @@ class LocalSweep:
                 continue
             del self.elsewhere[name]
             if self._is_settled(status):
-                self._settle(name, cached=True)
+                self.settle(name, cached=True)
             elif not self.unwritable:
                 self.queue.append(name)
 
-    def _settle(self, name: str, *, cached: bool = False) -> None:
-        """Take over what the store says about a run that is done or failed."""
-        folder = self.store.folder(name)
-        try:
-            results = folder.read_results()
-        except (UserError, OSError) as error:
-            self._fail(name, str(error))
-            return
-        if results is None:
-            self._fail(name, str(folder.read_status().get("reason", "it failed without a reason")))
-            return
-        if cached:
-            self.outcome.results[name] = results
-            self.progress.cached(name)
-        else:
-            self._done(name, results)
 
-    def _done(self, name: str, results: Results) -> None:
-        self.outcome.results[name] = results
-        self.progress.done(name, self.plan.jobs[name].summary(results))
+def run_here(
+    plan: Plan, request: Request, slots: Sequence[Slot], states: Mapping[str, State] | None = None
+) -> Outcome:
+    """Run what is missing on this machine, show progress, and print a line about it and what failed.
 
-    def _fail(self, name: str, reason: str) -> None:
-        self.outcome.failures[name] = reason
-        self.progress.failed(name, reason)
-
-
-def run_here(plan: Plan, request: Request, slots: Sequence[Slot]) -> Outcome:
-    """Run what is missing on this machine, show progress, and print a line about it and what failed."""
+    `states` are those of the plan, when they have been read already.
+    """
     began = time.monotonic()
     pool = Pool(slots, preload_for(plan))
     with Progress(plan.about(), len(slots), plan.noun) as progress:
-        outcome = LocalSweep(plan, request, pool, progress).run()
+        outcome = LocalSweep(plan, request, progress, pool).run(states or plan.states(request))
     report(plan, outcome, progress, began)
     return outcome
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lmsweep.config.request import Request
+from lmsweep.config.run import Request
 from lmsweep.errors import ConfigError
 from lmsweep.store.job import Job, Results
 from lmsweep.store.store import Store

@@ -1,4 +1,7 @@
-"""How far a sweep is: a live table on a terminal, one line per run elsewhere."""
+"""How far a plan is: a live table on a terminal, one line per job elsewhere.
+
+The bar and the live display are rich's; what is ours is which jobs are shown, and the lines of a log file.
+"""
 
 import sys
 import time
@@ -26,7 +29,7 @@ def duration(seconds: float) -> str:
 
 
 def label(about: Mapping[str, Any]) -> str:
-    """A run in a few words."""
+    """A job in a few words."""
     words = [str(about.get("method", "?")), str(about.get("data", ""))]
     for key, plain in (("label_noise", 0.0), ("fraction", 1.0), ("gamma", None), ("kind", None)):
         value = about.get(key, plain)
@@ -69,11 +72,11 @@ class Progress:
 
     @property
     def left(self) -> int:
-        """Runs that are neither done, cached nor failed."""
+        """Jobs that are neither done, cached nor failed."""
         return self.total - sum(self.counts.values())
 
     def time_left(self) -> float | None:
-        """Seconds until the last run ends, when the others take as long as those that have ended."""
+        """Seconds until the last job ends, when the others take as long as those that have ended."""
         if not self.seconds:
             return None
         typical = sum(self.seconds) / len(self.seconds)
@@ -82,7 +85,7 @@ class Progress:
         return (self.left * typical - spent) / self.workers
 
     def started(self, name: str, seconds_ago: float = 0.0) -> None:
-        """A run began in a process or a job of ours."""
+        """A job began in a process or a Slurm job of ours."""
         self.began[name] = time.monotonic() - seconds_ago
 
     def done(self, name: str, summary: str) -> None:
@@ -93,20 +96,20 @@ class Progress:
         self._count("done", f"{name}  {label(self.about[name])}  {summary}  {seconds or 0:.1f} s")
 
     def failed(self, name: str, reason: str) -> None:
-        """A run ended badly, now or before."""
+        """A job failed, now or before."""
         self._stop_clock(name)
         self._count("failed", f"{name}  {label(self.about[name])}  failed: {reason}")
 
     def cached(self, name: str) -> None:
-        """A run was there already, or another process finished it."""
+        """The results were there already, or another process made them."""
         self._count("cached", None)
 
     def elsewhere(self, name: str) -> None:
-        """Another process has the run."""
+        """Another process has the job."""
         self._stop_clock(name)
 
     def stopped(self, name: str) -> None:
-        """A process of ours ended without a result; the run is not lost."""
+        """A process of ours ended without a result; the job goes on from its last checkpoint."""
         self._stop_clock(name)
         self._line(f"{name}  {label(self.about[name])}  stopped before its end")
 

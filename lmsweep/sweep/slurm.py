@@ -4,23 +4,87 @@ import io
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 from hydra.core.utils import JobReturn
+from pydantic import Field
 
-from lmsweep.config.request import Request
+from lmsweep.config.fields import Count, Flag, Name, Node, Positive, Whole, checked
+from lmsweep.config.run import Request
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import locked
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.launcher import LocalLauncher
-from lmsweep.sweep.local import report
+from lmsweep.sweep.local import Submission, report
 from lmsweep.sweep.plan import Outcome, Plan
 from lmsweep.sweep.progress import Progress
 from lmsweep.sweep.slurm_jobs import settle_jobs
-from lmsweep.sweep.slurm_options import SlurmOptions, job_folder
 from lmsweep.sweep.slurm_task import ArrayTask
+
+OptionalName = Annotated[Name | None, Field(description="a name, or null")]
+
+
+class SlurmOptions(Node):
+    """`hydra.launcher` of `hydra/launcher=slurm`; the file says what each key means."""
+
+    partition: OptionalName
+    account: OptionalName
+    qos: OptionalName
+    time: Annotated[int, Field(ge=1, description="a whole number of minutes >= 1")]
+    memory: Annotated[Positive | None, Field(description="a number of GB > 0, or null")]
+    gpus_per_node: Whole
+    cpus_per_task: Count
+    nodes: Count
+    tasks_per_node: Count
+    runs_per_job: Count
+    runs_per_gpu: Count
+    array_parallelism: Count
+    setup: Annotated[list[str], Field(description="a list of shell commands")]
+    sbatch: Annotated[
+        dict[str, str | int | float | bool], Field(description="a group of arguments of sbatch")
+    ]
+    srun: Annotated[list[str], Field(description="a list of arguments of srun")]
+    signal_seconds: Count
+    requeues: Whole
+    wait: Flag
+    poll_seconds: Positive
+
+    @classmethod
+    def parse(cls, keys: Mapping[str, Any]) -> "SlurmOptions":
+        """Check the keys that Hydra composed."""
+        where = "on the command line or in conf/hydra/launcher/slurm.yaml"
+        return checked(cls, dict(keys), "hydra.launcher", where)
+
+    def parameters(self) -> dict[str, Any]:
+        """What submitit's executor is given; without a value, the cluster decides."""
+        wanted = {
+            "job_name": "lmsweep",
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "time": self.time,
+            "mem": f"{round(self.memory * 1024)}M" if self.memory else None,
+            "gpus_per_node": self.gpus_per_node or None,
+            "nodes": self.nodes,
+            "ntasks_per_node": self.tasks_per_node,
+            "cpus_per_task": self.cpus_per_task,
+            "array_parallelism": self.array_parallelism,
+            "setup": self.setup,
+            "signal_delay_s": self.signal_seconds,
+            # Slurm puts a job back into the queue after a preemption or the failure of its node.
+            "additional_parameters": {"requeue": True, **self.sbatch},
+            # Since Slurm 22.05 srun does not take this from sbatch, and binds the task to one core.
+            "srun_args": [f"--cpus-per-task={self.cpus_per_task}", *self.srun],
+        }
+        return {key: value for key, value in wanted.items() if value is not None}
+
+
+def job_folder(outputs: Path) -> Path:
+    """Where scripts, pickled tasks and printed lines of the jobs of a store are kept."""
+    return outputs / "slurm"
 
 
 class SlurmLauncher(LocalLauncher):
@@ -31,11 +95,10 @@ class SlurmLauncher(LocalLauncher):
         self.options = SlurmOptions.parse(keys)
 
     def submit(self, plan: Plan, request: Request) -> Outcome:
-        """Submit what is missing to the cluster; without `wait` the outcome knows only what was there."""
         began = time.monotonic()
         at_once = self.options.array_parallelism * self.options.runs_per_job
         with Progress(plan.about(), min(at_once, len(plan.jobs)), plan.noun) as progress:
-            sweep = SlurmSweep(plan, request, self.options, progress)
+            sweep = SlurmSweep(plan, request, progress, self.options)
             sweep.submit()
             for array in sweep.arrays:
                 print(f"Submitted as Slurm job {array}.", file=sys.stderr, flush=True)
@@ -49,23 +112,18 @@ class SlurmLauncher(LocalLauncher):
         return sweep.outcome
 
     def describe(self, plan: Plan, request: Request) -> str:
-        """What submitting would do; how many jobs run at once, Slurm decides."""
-        return describe(plan, request)
+        return describe(plan, plan.states(request))  # how many jobs run at once, Slurm decides
 
     def _launch_others(self, job_overrides: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         raise ConfigError("hydra/launcher=slurm runs lmsweep only; use hydra/launcher=local for other tasks.")
 
 
-class SlurmSweep:
-    """The jobs of a plan on their way through the queue; the store is the only thing it remembers."""
+class SlurmSweep(Submission):
+    """The jobs of a plan on their way through the queue; all that lasts of it is in the store."""
 
-    def __init__(self, plan: Plan, request: Request, options: SlurmOptions, progress: Progress) -> None:
-        self.plan = plan
-        self.store = plan.store
-        self.request = request
+    def __init__(self, plan: Plan, request: Request, progress: Progress, options: SlurmOptions) -> None:
+        super().__init__(plan, request, progress)
         self.options = options
-        self.progress = progress
-        self.outcome = Outcome()
         self.open: list[str] = []  # jobs that somebody runs, or is going to
         self.arrays: list[str] = []  # the ids that Slurm gave to ours
 
@@ -80,19 +138,16 @@ class SlurmSweep:
             force = self.request.force
             self._submit(self._nobodys(self.open, alive, force), force)
         for name, state in states.items():
-            if state == "done":
-                self.outcome.results[name] = self.store.folder(name).read_results() or {}
-                self.progress.cached(name)
-            elif state == "failed":
-                self._fail(name)
+            if state != "missing":
+                self.settle(name, cached=True)
 
     def follow(self) -> None:
-        """Look at the queue and the store until every run has an end."""
+        """Look at the queue and the store until every job has an end."""
         while self.open:
             alive = settle_jobs(self.store, self.open)
             for name in list(self.open):
                 self._look(name)
-            # Those that a process outside Slurm had, and gave back.
+            # Jobs that a process outside Slurm had and gave back.
             orphans = self._nobodys(self.open, alive)
             if orphans:
                 with locked(job_folder(self.plan.outputs)):
@@ -132,7 +187,7 @@ class SlurmSweep:
                 "hydra/launcher=slurm needs sbatch and srun, which are not here; call it on a login node of "
                 "a Slurm cluster, or use hydra/launcher=local."
             )
-        from submitit import SlurmExecutor  # a second, which other launchers need not spend
+        from submitit import SlurmExecutor  # takes a second, which other launchers need not spend
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
         folder = job_folder(self.plan.outputs).absolute()
@@ -151,24 +206,14 @@ class SlurmSweep:
         return jobs
 
     def _look(self, name: str) -> None:
-        """Tell the progress of a run, and take it from the list when it has an end."""
+        """Tell the progress of a job, and take the job from the list when it has an end."""
         status = self.store.folder(name).read_status()
         state = status.get("state")
         if state in ("running", "done") and name not in self.progress.began:
             until = status.get("ended", time.time()) if state == "done" else time.time()
             self.progress.started(name, max(0.0, until - status.get("started", until)))
-        if state == "done":
-            results = self.store.folder(name).read_results() or {}
-            self.outcome.results[name] = results
-            self.progress.done(name, self.plan.jobs[name].summary(results))
-            self.open.remove(name)
-        elif state == "failed":
-            self._fail(name)
+        if state in ("done", "failed"):
+            self.settle(name)
             self.open.remove(name)
         elif state == "pending" and name in self.progress.began:
             self.progress.stopped(name)
-
-    def _fail(self, name: str) -> None:
-        reason = str(self.store.folder(name).read_status().get("reason", "it failed without a reason"))
-        self.outcome.failures[name] = reason
-        self.progress.failed(name, reason)

@@ -1,4 +1,4 @@
-"""What Slurm knows of its jobs, and what follows from that for the runs they were to train."""
+"""What Slurm knows of its jobs, and what follows from that for the jobs of ours that they were to run."""
 
 import subprocess
 from collections.abc import Iterable
@@ -46,9 +46,9 @@ def ask_slurm(jobs: Iterable[str]) -> dict[str, str] | None:
 
 
 def settle_jobs(store: Store, names: Iterable[str] | None = None) -> set[str]:
-    """Bring runs whose job is over, or queued again, up to date; return those that a job has still.
+    """Update jobs whose Slurm job is over, or queued again; return those that a Slurm job still has.
 
-    Without `names`, every run of the store. Where Slurm cannot be asked, nothing is changed and its jobs
+    Without `names`, every job of the store. Where Slurm cannot be asked, nothing is changed and its jobs
     are taken to go on.
     """
     seen = _waiting(store, names)
@@ -63,13 +63,13 @@ def settle_jobs(store: Store, names: Iterable[str] | None = None) -> set[str]:
             store.lose(name, status, _REASONS.get(state, _OTHERWISE).format(job=job, state=state))
             continue
         if state in QUEUED and status["state"] == "running":
-            store.lose(name, status, None)  # its process is gone without a word, and a new one will come
+            store.lose(name, status, None)  # its process is gone, and Slurm will start another one
         alive.add(name)
     return alive
 
 
 def _waiting(store: Store, names: Iterable[str] | None) -> dict[str, dict[str, Any]]:
-    """The status of every run that a Slurm job is to end."""
+    """The status of every job that a Slurm job has or is going to run."""
     folders = store.folders() if names is None else [store.folder(name) for name in names]
     found = {}
     for folder in folders:

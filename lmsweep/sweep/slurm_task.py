@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lmsweep.config.request import Request
+from lmsweep.config.run import Request
 from lmsweep.processes import Pool, stop_on_sigterm
 from lmsweep.store.job import Job
 from lmsweep.store.lease import SLURM_JOB

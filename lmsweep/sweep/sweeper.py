@@ -34,9 +34,7 @@ class GridSweeper(Sweeper):
     """
 
     def __init__(
-        self,
-        params: Mapping[str, Any] | None = None,
-        rules: Mapping[str, Mapping[str, Any]] | None = None,
+        self, params: Mapping[str, Any] | None = None, rules: Mapping[str, Mapping[str, Any]] | None = None
     ) -> None:
         self.params = dict(params or {})
         self.rules = dict(rules or {})
@@ -45,14 +43,12 @@ class GridSweeper(Sweeper):
         self.launcher: Launcher
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Keep what Hydra gives, and make the launcher."""
         self.config, self.hydra_context = config, hydra_context
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Launch the whole grid."""
         parser = OverridesParser.create(self.hydra_context.config_loader)
         jobs = expand(self.params, self.rules, arguments, parser, partial(composed_value, self.config))
         returned = self.launcher.launch(jobs, initial_job_idx=0)

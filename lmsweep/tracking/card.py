@@ -1,4 +1,4 @@
-"""The conventions: the id, name, group, job type, tags and config under which W&B shows our work."""
+"""What W&B shows our jobs under: id, name, group, job type, tags and config."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from lmsweep.config.run import RunConfig, TrackingConfig
 from lmsweep.provenance import version_name
 
-if TYPE_CHECKING:  # a run that is mirrored shall not wait for pandas
+if TYPE_CHECKING:  # importing it imports pandas
     from lmsweep.figures.record import Record
 
 TRAIN = "train"
 ATTACK = "attack"  # the job type of evaluations under an attack, and what their metrics are called
 FIGURE = "figure"
 LONGEST_TAG, LONGEST_GROUP = 64, 128  # what W&B takes
-# Values that say nothing, because they are what is meant when nothing is said.
+# Defaults, which a label leaves out.
 PLAIN = {"label_noise": 0, "fraction": 1}
 
 

@@ -1,7 +1,7 @@
-"""The mirrors of what comes after training: an evaluation under an attack, and a figure with its claims."""
+"""The mirrors of jobs: a run while it trains, an evaluation under an attack, a figure with its claims."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,32 @@ from lmsweep.config.run import RunConfig, TrackingConfig
 from lmsweep.figures.claims.verdicts import ClaimRow, claim_rows
 from lmsweep.figures.record import Record
 from lmsweep.store.sweeps import sweeps_of
-from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card
-from lmsweep.tracking.run import open_tracker
-from lmsweep.tracking.tracker import Guard, Line, guarded
+from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card, folder_of, run_card
+from lmsweep.tracking.tracker import Guard, Line, Tracker, guarded
+
+
+def tracked(config: RunConfig, name: str) -> AbstractContextManager[Guard]:
+    """The guarded mirror of the run with the id `name`; it begins when it is opened."""
+
+    def begin() -> Tracker:
+        if config.tracking.name == "none":
+            return Tracker()
+        card = run_card(config, name, sweeps_of(Path(config.outputs), name))
+        return open_tracker(config.tracking, config.outputs, card)
+
+    return guarded(begin)
+
+
+def open_tracker(options: TrackingConfig, outputs: str | Path, card: Card) -> Tracker:
+    """A tracker of the kind that is asked for."""
+    folder = folder_of(options, outputs)
+    if options.name == "tensorboard":
+        from lmsweep.tracking.tensorboard_run import TensorBoardRun
+
+        return TensorBoardRun(card, options, folder)
+    from lmsweep.tracking.wandb_run import WandbRun
+
+    return WandbRun(card, options, folder)
 
 
 def mirror_attack(
@@ -52,17 +75,11 @@ def mirror_figure(options: TrackingConfig, outputs: str | Path, record: Record, 
     with _opened(options, outputs, figure_card(record)) as tracker:
         tracker.picture("figure", picture)
         tracker.table("claims", ClaimRow._fields, claim_rows(record.claims))
-        for panel, part in _panels(points):
+        for panel, part in points.groupby("panel", sort=False):
             line = Line("x", "mean", f"{record.title}: {panel}", "method")
             tracker.table(f"points/{panel}", list(part.columns), part.to_numpy().tolist(), line)
         tracker.keep(csv)
         tracker.keep(picture.with_suffix(".json"))
-
-
-def _panels(points: pd.DataFrame) -> Sequence[tuple[str, pd.DataFrame]]:
-    if points.empty:
-        return []
-    return [(str(name), part) for name, part in points.groupby("panel", sort=False)]
 
 
 @contextmanager

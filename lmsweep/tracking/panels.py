@@ -1,4 +1,4 @@
-"""W&B panels for what a figure asks: every one follows from the figure's axes, methods and runs."""
+"""W&B panels of a figure: each follows from the figure's axes, methods and runs."""
 
 import json
 import math
@@ -8,8 +8,8 @@ from typing import Any
 
 import wandb_workspaces.reports.v2 as wr
 
-from lmsweep.config.dotted import dotted
 from lmsweep.config.evaluation import EvaluationConfig
+from lmsweep.config.identity import dotted
 from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, on_axis, settings
 from lmsweep.figures.spec import FigureSpec, Panel
@@ -18,7 +18,7 @@ from lmsweep.tracking.card import ATTACK, FIGURE, TRAIN, attack_metric, attack_n
 from lmsweep.tracking.wandb_run import STEP
 
 METHOD = "method_name"  # a key of the config of runs and attacks
-# Beside the curves of what is trained: what a regular expression finds depends on the network's layers.
+# Panels by regular expression: which curves they show depends on the network's layers.
 LAYERS = {"Margin loss of every layer": "margin/loss/.*", "Distance of every layer": "margin/distance/.*"}
 MEAN: Mapping[str, Any] = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
 
@@ -47,13 +47,7 @@ def figure_groups(sweep: Sweep, spec: FigureSpec, attacks: Mapping[str, Evaluati
         for panel in spec.panels
     ]
     gamma = _gamma(sweep)
-    return [
-        *groups,
-        *([gamma] if gamma else []),
-        _hyperparameters(sweep),
-        _training(sweep),
-        _pictures(),
-    ]
+    return [*groups, *([gamma] if gamma else []), _hyperparameters(sweep), _training(sweep), _pictures()]
 
 
 def varying(sweep: Sweep) -> list[str]:

@@ -1,9 +1,10 @@
-"""A W&B report that tells a figure as a section of a paper does: question, experiment, curves, verdicts."""
+"""A W&B report that tells a figure as a section of a paper does, and a workspace with the same panels."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import wandb_workspaces.reports.v2 as wr
+import wandb_workspaces.workspaces as ws
 from wandb_workspaces import expr
 
 from lmsweep.config.sweeps import Sweep
@@ -16,6 +17,7 @@ from lmsweep.figures.select import SENTENCES
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.tracking.card import ATTACK, FIGURE, TRAIN
 from lmsweep.tracking.panels import Group, varying
+from lmsweep.tracking.wandb_run import STEP
 
 WORDS = {
     "holds": "holds",
@@ -154,3 +156,36 @@ def _laid_out(panels: Sequence[Any]) -> list[Any]:
 def _listed(words: Any) -> str:
     *most, last = list(words) or [""]
     return f"{', '.join(most)} and {last}" if most else str(last)
+
+
+COLUMNS = 3
+
+
+def build_workspace(name: str, entity: str, project: str, tag: str, groups: Sequence[Group]) -> ws.Workspace:
+    """Everything with the tag `tag`, by cell, in one section per group of panels."""
+    sections = [
+        ws.Section(
+            name=group.name,
+            panels=list(group.panels),
+            is_open=True,
+            layout_settings=ws.SectionLayoutSettings(columns=COLUMNS, rows=_rows(group)),
+            panel_settings=ws.SectionPanelSettings(x_axis=STEP),
+        )
+        for group in groups
+    ]
+    return ws.Workspace(
+        name=name,
+        entity=entity,
+        project=project,
+        sections=sections,
+        settings=ws.WorkspaceSettings(x_axis=STEP, max_runs=100),
+        runset_settings=ws.RunsetSettings(
+            filters=expr.And(ws.Tags().isin([tag])),
+            groupby=[ws.Metric("Group")],
+            order=[ws.Ordering(ws.Metric("Group"), ascending=True)],
+        ),
+    )
+
+
+def _rows(group: Group) -> int:
+    return -(-len(group.panels) // COLUMNS)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lmsweep.config.dotted import dotted
+from lmsweep.config.identity import dotted
 from lmsweep.config.run import TrackingConfig
 from lmsweep.figures.markdown import table
 from lmsweep.tracking.card import Card
@@ -32,14 +32,12 @@ class TensorBoardRun(Tracker):
         self.writer.add_text("config", f"```\n{text}\n```")
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """One point of every curve."""
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
 
     def describe(
         self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
     ) -> None:
-        """The results beside the hyperparameters, and pictures."""
         metrics = {f"results/{key}": value for key, value in results["metrics"].items()}
         self.writer.add_hparams(_plain(self.card.config), metrics, run_name=".")
         seen = portrait()
@@ -54,17 +52,14 @@ class TensorBoardRun(Tracker):
     def table(
         self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
     ) -> None:
-        """A table in TensorBoard's Markdown; its curves are in the scalars."""
         self.writer.add_text(name, table(columns, [list(map(str, row)) for row in rows]))
 
     def picture(self, name: str, file: Path) -> None:
-        """An image."""
         from torchvision.io import decode_image
 
         self.writer.add_image(name, decode_image(str(file)))
 
     def close(self, exit_code: int, *, given_back: bool = False) -> None:
-        """Say how the run ended, and write everything out."""
         self.writer.add_text("exit_code", str(exit_code))
         self.writer.close()
 

@@ -50,7 +50,7 @@ class Tracker:
 
 
 class Guard(Tracker):
-    """A tracker that is opened late, and hears no more than the end after the first error, told on stderr."""
+    """A tracker that is opened late; after its first error, told on stderr, it hears of the end only."""
 
     def __init__(self, open_tracker: Callable[[], Tracker]) -> None:
         self._open = open_tracker
@@ -58,37 +58,13 @@ class Guard(Tracker):
         self._broken = False
 
     def open(self) -> None:
-        """Begin; without it nothing is mirrored."""
+        """Begin to mirror; before this call the guard passes nothing on."""
         self._tracker = Tracker()
         self._tracker = self._guarded(lambda _: self._open())
         self._broken = self._tracker is None
 
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Pass it on."""
-        self._guarded(lambda tracker: tracker.log(values, step))
-
-    def describe(
-        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
-    ) -> None:
-        """Pass it on."""
-        self._guarded(lambda tracker: tracker.describe(results, portrait, checkpoint))
-
-    def table(
-        self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
-    ) -> None:
-        """Pass it on."""
-        self._guarded(lambda tracker: tracker.table(name, columns, rows, line))
-
-    def picture(self, name: str, file: Path) -> None:
-        """Pass it on."""
-        self._guarded(lambda tracker: tracker.picture(name, file))
-
-    def keep(self, file: Path) -> None:
-        """Pass it on."""
-        self._guarded(lambda tracker: tracker.keep(file))
-
     def close(self, exit_code: int, *, given_back: bool = False) -> None:
-        """Pass it on, once, and whatever happened before."""
+        """Tell the end once, whatever happened before."""
         self._broken = False
         self._guarded(lambda tracker: tracker.close(exit_code, given_back=given_back))
         self._tracker = None
@@ -103,6 +79,17 @@ class Guard(Tracker):
             told = f"{type(error).__name__}: {error}".splitlines()[0]
             print(f"Tracking ends here, the work goes on: {told}", file=sys.stderr, flush=True)
             return None
+
+
+def _passed_on(name: str) -> Callable[..., None]:
+    def call(guard: Guard, *arguments: Any, **options: Any) -> None:
+        guard._guarded(lambda tracker: getattr(tracker, name)(*arguments, **options))
+
+    return call
+
+
+for _name in ("log", "describe", "table", "picture", "keep"):
+    setattr(Guard, _name, _passed_on(_name))
 
 
 @contextmanager

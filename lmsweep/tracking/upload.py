@@ -1,16 +1,19 @@
-"""Upload a W&B run while it is written, in processes of its own.
+"""Upload W&B runs with W&B's own uploader, `wandb beta sync`, and end that in time.
 
-The run starts this module as a process, which starts W&B's own uploader and ends it in time: it lives for as
-long as the run does, and then for `tracking.patience` seconds at most, whatever the network or the server do,
-and also when the run is killed. What was not uploaded by then is left to `make sync`.
+W&B's online mode asks the server before the first step and after the last one, so that a server that hangs
+would stop a run; and `wandb beta sync --live` follows a run that was killed for ever. So a run starts this
+module as a process, which starts the uploader and lives for as long as the run does, and then for
+`tracking.patience` seconds at most. What was not uploaded by then is left to `make sync`.
 """
 
+import math
 import os
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,9 +44,9 @@ class Upload:
         try:
             self.process.wait(patience + LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
-            end(self.process)
+            _end(self.process)
         if not is_uploaded(self.folder):
-            (self.folder.parent / FAILED).touch()  # a process that had to be ended could not say so
+            (self.folder.parent / FAILED).touch()  # a process that was killed could not do so
             print(
                 f"Not uploaded to W&B yet: {self.folder} (why: {self.folder / LOG}); `make sync` does it.",
                 file=sys.stderr,
@@ -63,7 +66,7 @@ def start_upload(folder: Path, options: TrackingConfig, lock: int) -> Upload | N
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for the run
         pass_fds=(lock,),
-        # What an agent of a W&B sweep says about one run is in that run's file.
+        # These variables of a W&B agent are about one run, whose file has them already.
         env={key: value for key, value in os.environ.items() if key not in (RUN_ID, SWEEP_ID)},
     )
     return Upload(process, folder)
@@ -78,39 +81,30 @@ def failed_lately(folder: Path, pause: float) -> bool:
 
 
 def is_uploaded(folder: Path) -> bool:
-    """Whether W&B's uploader took note that all is there. It ends with status 0 either way."""
+    """Whether W&B's uploader marked the folder as complete; its exit status is 0 either way."""
     return any(folder.glob("*.wandb.synced"))
 
 
-def follow(folder: Path, patience: float) -> bool:
-    """Upload until the run and then the upload end, or `patience` does; whether all of it got through."""
-    words = [sys.executable, "-m", "wandb", "beta", "sync", "--live", str(folder)]
-    over = threading.Event()
-    threading.Thread(target=_wait_for_the_run, args=(over,), daemon=True).start()
-    with (folder / LOG).open("ab") as log:
-        child = subprocess.Popen(  # noqa: S603 - W&B's own command
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env=uploader_environment(folder),
-        )
-    deadline: float | None = None
-    while child.poll() is None and (deadline is None or time.monotonic() < deadline):
-        if over.wait(LOOK_EVERY_SECONDS):
-            deadline = deadline or time.monotonic() + patience
-            time.sleep(LOOK_EVERY_SECONDS)
-    end(child)
-    return is_uploaded(folder)
+def upload(
+    folders: Sequence[Path], option: str, wait_for: Callable[[float], bool], log: Path | None = None
+) -> bool:
+    """Upload, until `wait_for` (a few seconds) is false at the latest; whether all folders got through.
+
+    The uploader reports nothing about itself to W&B, and keeps its own logs beside the runs.
+    """
+    words = [sys.executable, "-m", "wandb", "beta", "sync", option, *map(str, folders)]
+    about = {"WANDB_ERROR_REPORTING": "false", **os.environ, "WANDB_DIR": str(folders[0].parent.parent)}
+    with log.open("ab") if log else nullcontext() as file:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=about)  # noqa: S603 - W&B's own command
+    try:
+        while process.poll() is None and wait_for(LOOK_EVERY_SECONDS):
+            pass
+    finally:
+        _end(process)
+    return all(map(is_uploaded, folders))
 
 
-def uploader_environment(folder: Path) -> dict[str, str]:
-    """W&B's uploader reports nothing about itself, and keeps its logs beside the runs."""
-    return {"WANDB_ERROR_REPORTING": "false", **os.environ, "WANDB_DIR": str(folder.parent.parent)}
-
-
-def end(uploader: "subprocess.Popen[bytes]") -> None:
+def _end(uploader: "subprocess.Popen[bytes]") -> None:
     """End W&B's uploader with the processes that it started, which would go on trying without it."""
     if uploader.poll() is not None:
         return
@@ -122,15 +116,22 @@ def end(uploader: "subprocess.Popen[bytes]") -> None:
             process.kill()
 
 
-def _wait_for_the_run(over: threading.Event) -> None:
-    sys.stdin.buffer.read()  # the run says nothing: the end of its life ends the pipe
-    over.set()
-
-
 def main() -> None:
     """Entry point of the process beside a run."""
     folder, patience = Path(sys.argv[1]), float(sys.argv[2])
-    if follow(folder, patience):
+    deadline = math.inf
+
+    def wait_for_the_run() -> None:
+        nonlocal deadline
+        sys.stdin.buffer.read()  # the run says nothing: the end of its life ends the pipe
+        deadline = time.monotonic() + patience
+
+    def wait(seconds: float) -> bool:
+        time.sleep(seconds)
+        return time.monotonic() < deadline
+
+    threading.Thread(target=wait_for_the_run, daemon=True).start()
+    if upload([folder], "--live", wait, folder / LOG):
         (folder.parent / FAILED).unlink(missing_ok=True)
     else:
         (folder.parent / FAILED).touch()

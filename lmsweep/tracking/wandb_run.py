@@ -1,7 +1,7 @@
 """A run as W&B's own files; an upload, when there is one, is the work of another process.
 
-Every file holds the whole run: a run that goes on after a kill begins a new one and tells it all that came
-before. So the newest file of an id is all that has to be uploaded, and uploading it twice changes nothing.
+Every file holds the whole run: a run that goes on after a kill begins a new file and writes into it all that
+came before. So only the newest file of an id has to be uploaded, and uploading it twice changes nothing.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CARD = "lmsweep.json"  # what a folder is about, for those who look which runs are mirrored
 LOCK = "lmsweep.lock"  # held while a folder is written or uploaded
 START_SECONDS = 30.0  # for W&B's own process on this machine to answer; no network is involved
-CONFUSIONS = 10_000  # rows of a table, which is what W&B shows of one
+CONFUSIONS = 10_000  # W&B shows so many rows of a table
 STEP = "step"
 
 
@@ -42,7 +42,9 @@ class WandbRun(Tracker):
 
         folder.mkdir(parents=True, exist_ok=True)
         self.options = options
-        self.run = wandb.init(**arguments(card, options), dir=folder.parent, settings=settings(options))
+        about = {**vars(card), "id": wandb_id(card), "project": options.project, "entity": options.entity}
+        how: dict[str, Any] = {"mode": "offline", "reinit": "create_new", "settings": settings(options)}
+        self.run = wandb.init(**about, **how, dir=folder.parent)
         self.run.define_metric("*", step_metric=STEP)
         attack = card.config.get("attack_name")
         if attack:
@@ -56,21 +58,23 @@ class WandbRun(Tracker):
         self.upload: Upload | None = start_upload(self.folder, options, self.lock.fileno())
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """A row of the history; lines of the same step are one row."""
         self.run.log({**values, STEP: step}, step=step)
 
     def describe(
         self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
     ) -> None:
-        """The summary, the confusion matrix, a few pictures and, on request, the weights."""
         import wandb
 
         try:
             seen = portrait()
             if seen is not None:
-                self.show(portrait_row(seen))
+                pictures = [
+                    wandb.Image(e.picture.permute(1, 2, 0).numpy(), caption=e.caption) for e in seen.examples
+                ]
+                examples = {"adversarial_examples": pictures} if pictures else {}
+                self.show({"confusion": confusion_chart(seen.confusion), **examples})
         finally:
-            # After the last row, whose values would take the place of those of the selected weights.
+            # After the last row, whose values would replace those of the selected weights.
             self.run.summary.update(summary_of(results))
         if self.options.checkpoint and checkpoint.exists():
             artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
@@ -81,7 +85,6 @@ class WandbRun(Tracker):
     def table(
         self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
     ) -> None:
-        """A W&B table, and a chart over it."""
         import wandb
 
         table = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
@@ -91,13 +94,12 @@ class WandbRun(Tracker):
         self.show(row)
 
     def picture(self, name: str, file: Path) -> None:
-        """A W&B image."""
         import wandb
 
         self.show({name: wandb.Image(str(file))})
 
     def keep(self, file: Path) -> None:
-        """A copy among the run's files; a link would break when the folder is moved."""
+        # A link would break when the folder is moved.
         copy = Path(self.run.dir) / file.name
         shutil.copyfile(file, copy)
         self.run.save(str(copy), base_path=self.run.dir, policy="now")
@@ -108,7 +110,6 @@ class WandbRun(Tracker):
             self.run.log(dict(row))
 
     def close(self, exit_code: int, *, given_back: bool = False) -> None:
-        """Finish the file; then wait for the upload, but never longer than `tracking.patience`."""
         if given_back:
             self.run.mark_preempting()
         self.run.finish(exit_code=exit_code)
@@ -135,22 +136,6 @@ def wandb_id(card: Card) -> str:
     return given if given and card.job_type == TRAIN else card.id
 
 
-def arguments(card: Card, options: TrackingConfig) -> dict[str, Any]:
-    """What W&B is told about a run."""
-    return {
-        "project": options.project,
-        "entity": options.entity,
-        "id": wandb_id(card),
-        "name": card.name,
-        "group": card.group,
-        "job_type": card.job_type,
-        "tags": list(card.tags),
-        "config": dict(card.config),
-        "mode": "offline",
-        "reinit": "create_new",
-    }
-
-
 def settings(options: TrackingConfig) -> "wandb.Settings":
     """Quiet, local and bounded."""
     import wandb
@@ -174,21 +159,11 @@ def summary_of(results: Mapping[str, Any]) -> dict[str, Any]:
     return {**results["metrics"], **more}
 
 
-def portrait_row(seen: "Portrait") -> dict[str, Any]:
-    """Pictures and charts of a network."""
-    import wandb
-
-    row: dict[str, Any] = {"confusion": confusion_chart(seen.confusion)}
-    if seen.examples:
-        row["adversarial_examples"] = [
-            wandb.Image(example.picture.permute(1, 2, 0).numpy(), caption=example.caption)
-            for example in seen.examples
-        ]
-    return row
-
-
 def confusion_chart(counts: "Tensor") -> Any:
-    """W&B's confusion matrix; of very many classes the most frequent pairs."""
+    """W&B's chart of a confusion matrix; of very many classes the most frequent pairs.
+
+    `wandb.plot.confusion_matrix` makes a row of every pair of classes, a million for ImageNet.
+    """
     import wandb
 
     cells = [(int(counts[row, column]), row, column) for row, column in counts.nonzero().tolist()]

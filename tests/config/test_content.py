@@ -9,12 +9,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from lmsweep.commands.jobs import run_training
-from lmsweep.commands.status import main
+from lmsweep.commands.store import status_command
 from lmsweep.config import content
 from lmsweep.config.content import digest, own_module
 from lmsweep.config.hydra import config_folder
-from lmsweep.config.request import split
-from lmsweep.config.run import RunConfig
+from lmsweep.config.run import RunConfig, split
 from lmsweep.errors import ConfigError
 from lmsweep.training.build import build_data
 
@@ -58,7 +57,7 @@ def configured(folder: Path, *keys: str) -> RunConfig:
 
 
 def status(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
-    main(["--outputs", str(folder / "outputs")])
+    status_command(["--outputs", str(folder / "outputs")])
     return {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
 
 

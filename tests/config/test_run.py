@@ -8,8 +8,7 @@ from omegaconf import OmegaConf
 
 from lmsweep.config.hydra import config_folder
 from lmsweep.config.identity import run_id
-from lmsweep.config.request import split
-from lmsweep.config.run import RunConfig, parse
+from lmsweep.config.run import RunConfig, parse, split
 from lmsweep.errors import ConfigError
 
 CONF = Path(config_folder())

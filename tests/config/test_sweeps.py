@@ -8,11 +8,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
 from lmsweep.config import sweeps
-from lmsweep.config.dotted import dotted
-from lmsweep.config.explain import hydra_error
+from lmsweep.config.fields import hydra_error
 from lmsweep.config.hydra import Composer, config_folder
-from lmsweep.config.request import split
-from lmsweep.config.run import RunConfig
+from lmsweep.config.identity import dotted
+from lmsweep.config.run import RunConfig, split
 from lmsweep.config.sweeps import read_sweep, scale_names, scales, sweep_folder, sweep_names, with_full_scale
 from lmsweep.errors import ConfigError
 from lmsweep.figures.collect import axes_of, settings

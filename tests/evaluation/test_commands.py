@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmsweep.commands.stored_runs import hydra_arguments
+from lmsweep.commands.evaluations import hydra_arguments
 from lmsweep.config.hydra import config_folder
 from lmsweep.errors import ConfigError
 from tests import warm

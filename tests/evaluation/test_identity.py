@@ -5,8 +5,7 @@ import functools
 
 import pytest
 
-from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, parse_as
-from lmsweep.config.measurement import Measurement
+from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, Measurement, parse_as
 from tests.evaluation.conftest import composed
 
 # Another value for every key, and by attack the keys that count.

@@ -61,7 +61,7 @@ def test_points_over_a_key_of_the_runs(runs):
     store, found = runs
     rows = collect.run_rows(found, store, ["data.label_noise"])
     assert len(rows) == 5
-    points = collect.key_points(panel(), rows, {})
+    points = collect.points_of([panel()], rows, {}, store)
     table = {(p.method, p.x, p.seed): (p.y, p.val) for p in points.itertuples()}
     assert table == {
         ("xent", 0.0, 0): (0.0, 0.1),
@@ -76,7 +76,7 @@ def test_a_run_without_the_axis_key_is_a_level_line(runs):
     rows = collect.run_rows(found, store, ["margin.gamma"])
     rows = rows[rows["run"].isin(rows.drop_duplicates(["method", "margin.gamma"])["run"])]
     one = panel(x={"key": "margin.gamma", "label": "gamma"})
-    points = collect.key_points(one, rows, {})
+    points = collect.points_of([one], rows, {}, store)
     margins = sorted(points[points["method"] == "margin_l2_all"]["x"])
     assert margins == [1.0, 2.0]
     assert sorted(points[points["method"] == "xent"]["x"]) == margins
@@ -87,7 +87,8 @@ def test_one_strength_of_an_attack_over_a_key(runs):
     rows = collect.run_rows(found, store, ["data.label_noise"])
     attacked = rows["run"].iloc[0]
     one = panel(y={"metric": "accuracy", "attack": "a", "at": 0.1, "label": "accuracy"})
-    points = collect.key_points(one, rows, {attacked: {"strengths": [0.0, 0.1], "accuracy": [0.9, 0.5]}})
+    curve = {"strengths": [0.0, 0.1], "accuracy": [0.9, 0.5]}
+    points = collect.points_of([one], rows, {"a": {attacked: curve}}, store)
     assert points[points["run"] == attacked]["y"].to_list() == [0.5]
     assert points["y"].isna().sum() == len(points) - 1
 
@@ -97,7 +98,8 @@ def test_points_over_an_attack_keep_runs_that_are_not_evaluated(runs):
     rows = collect.run_rows(found, store, [])
     attacked = rows["run"].iloc[0]
     one = panel(x={"attack": "a", "label": "epsilon"}, y={"metric": "accuracy", "label": "accuracy"})
-    points = collect.attack_points(one, rows, {attacked: {"strengths": [0.0, 0.1], "accuracy": [0.9, 0.5]}})
+    curve = {"strengths": [0.0, 0.1], "accuracy": [0.9, 0.5]}
+    points = collect.points_of([one], rows, {"a": {attacked: curve}}, store)
     mine = points[points["run"] == attacked]
     assert list(zip(mine["x"], mine["y"], strict=True)) == [(0.0, 0.9), (0.1, 0.5)]
     assert len(points[points["y"].isna()]) == 3
@@ -107,7 +109,7 @@ def test_points_over_training_steps_come_for_every_split(runs):
     store, found = runs
     rows = collect.run_rows(found, store, [])
     one = panel(x={"key": "step", "label": "step"}, y={"metric": "test_distance_input", "label": "distance"})
-    points = collect.distance_points(one, rows, store)
+    points = collect.points_of([one], rows, {}, store)
     second = points[(points["seed"] == 1) & (points["split"] == "test")]
     assert list(zip(second["x"], second["y"], strict=True)) == [(0.0, 1.0), (10.0, 11.0)]
     assert set(points["split"]) == {"test", "validation"}
@@ -127,7 +129,7 @@ def test_costs_are_medians_in_the_order_of_the_figure(runs):
 
 
 def test_nothing_finished_is_an_empty_table(tmp_path):
-    one = config()
-    rows = collect.run_rows({run_id(one.identity_dict()): one}, Store(tmp_path), ["data.label_noise"])
+    one, store = config(), Store(tmp_path)
+    rows = collect.run_rows({run_id(one.identity_dict()): one}, store, ["data.label_noise"])
     assert rows.empty
-    assert isinstance(collect.key_points(panel(), rows, {}), pd.DataFrame)
+    assert isinstance(collect.points_of([panel()], rows, {}, store), pd.DataFrame)

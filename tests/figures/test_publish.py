@@ -2,9 +2,9 @@
 
 import pytest
 
-from lmsweep.commands.publish import publish
+from lmsweep.commands.figures import publish
 from lmsweep.errors import UserError
-from tests.figures.report.drawn import claim, draw, nasty_record, record
+from tests.figures.drawn import claim, draw, nasty_record, record
 
 
 def cells(page, first):

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lmsweep.commands.verify import EXPECTED, cheapest_cell
+from lmsweep.commands.figures import EXPECTED, cheapest_cell
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.figures.table import differences
 from tests.figures.test_table import golden_table

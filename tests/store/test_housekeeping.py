@@ -32,7 +32,7 @@ def store(tmp_path):
 
 
 def call(capsys, tmp_path, *arguments):
-    command.main([*arguments, "--outputs", str(tmp_path)])
+    command.store_command([*arguments, "--outputs", str(tmp_path)])
     return capsys.readouterr().out.strip()
 
 

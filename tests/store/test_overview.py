@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from lmsweep.commands import status
+from lmsweep.commands.store import status_command
 from lmsweep.store.overview import overview, sweeps
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import record_sweep, runs_of
@@ -33,7 +33,7 @@ def store(tmp_path):
 
 
 def call(capsys, tmp_path, *arguments):
-    status.main(["--outputs", str(tmp_path), *arguments])
+    status_command(["--outputs", str(tmp_path), *arguments])
     return capsys.readouterr().out
 
 
@@ -88,7 +88,7 @@ COUNTING = """
 import sys
 from collections import Counter
 from pathlib import Path
-from lmsweep.commands.status import main
+from lmsweep.commands.store import status_command
 
 outputs, seen = sys.argv[1], Counter()
 
@@ -97,7 +97,7 @@ def listen(event, arguments):
         seen[Path(str(arguments[0])).name if event == "open" else "listed"] += 1
 
 sys.addaudithook(listen)
-main(["--outputs", outputs])
+status_command(["--outputs", outputs])
 print(dict(seen), file=sys.stderr)
 """
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lmsweep.commands.jobs import training_job
-from lmsweep.config.request import Request
+from lmsweep.config.run import Request
 from lmsweep.errors import ConfigError
 from lmsweep.sweep.plan import Plan
 from tests.config.test_run import config

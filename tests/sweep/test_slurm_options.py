@@ -8,7 +8,7 @@ import yaml
 
 from lmsweep.config.hydra import config_folder
 from lmsweep.errors import ConfigError
-from lmsweep.sweep.slurm_options import SlurmOptions
+from lmsweep.sweep.slurm import SlurmOptions
 from tests.sweep.sweeping import TINY, states, sweep
 
 

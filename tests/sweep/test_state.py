@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmsweep.config.request import Request
+from lmsweep.config.run import Request
 from lmsweep.sweep.plan import state_for
 
 DONE, FAILED, DIVERGED = {"state": "done"}, {"state": "failed"}, {"state": "failed", "final": True}

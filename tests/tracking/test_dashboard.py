@@ -14,13 +14,13 @@ import wandb_workspaces.reports.v2.internal as report_models
 import wandb_workspaces.workspaces as ws
 import wandb_workspaces.workspaces.internal as workspace_models
 
-from lmsweep.commands.dashboard import build, main, save, specification
+from lmsweep.commands.dashboard import build, dashboard_command, save, specification
 from lmsweep.config.sweeps import read_sweep, sweep_names
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.make import spec_of
 from lmsweep.figures.record import Record
-from tests.figures.report.drawn import claim as judged_claim
-from tests.figures.report.drawn import record as drawn_record
+from tests.figures.drawn import claim as judged_claim
+from tests.figures.drawn import record as drawn_record
 from tests.tracking.wandb_server import wandb_server
 
 EXPECTED = Path(__file__).parent / "dashboards"
@@ -80,7 +80,7 @@ def test_a_dashboard_is_as_committed(name):
 
 def test_a_dry_run_prints_the_specification(capsys, tmp_path):
     name = COMMITTED[-1]
-    main(["--sweep", name, "--dry-run", "--entity", "team", "--outputs", str(tmp_path)])
+    dashboard_command(["--sweep", name, "--dry-run", "--entity", "team", "--outputs", str(tmp_path)])
     assert json.loads(capsys.readouterr().out) == json.loads((EXPECTED / f"{name}.json").read_text())
 
 
@@ -102,7 +102,7 @@ def test_without_margins_there_is_no_gamma_to_look_at():
 
 def test_a_sweep_that_is_not_there_is_named(capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(["--sweep", "fig99", "--dry-run"])
+        dashboard_command(["--sweep", "fig99", "--dry-run"])
     assert stopped.value.code == 2
     assert "figure=fig99 is not allowed: it must be one of fig1_toy," in capsys.readouterr().err
 

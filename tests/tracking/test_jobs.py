@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from lmsweep.commands.figure import main as draw
+from lmsweep.commands.figures import figure_command
 from tests.evaluation.conftest import evaluate, request
 from tests.sweep.sweeping import TINY
 from tests.tracking.reading import files_of, read_back
@@ -70,7 +70,7 @@ def test_measured_once_is_mirrored_once(attacked, tracked_sweep, store):
 def test_a_figure_is_a_job_with_its_picture_its_csv_and_its_claims(store, monkeypatch, capsys):
     monkeypatch.setenv("LMSWEEP_OUTPUTS", str(store))
     words = ("method=margin", "margin.norm=2", "seed=0", "data.label_noise=0", "telemetry.every=10", *TINY)
-    draw(["fig2_mnist_noise", *words, "trainer.log_every=10", "tracking=wandb"])
+    figure_command(["fig2_mnist_noise", *words, "trainer.log_every=10", "tracking=wandb"])
     (picture,) = (store / "figures").glob("*/fig2_mnist_noise.png")
     scale = picture.parent.name
     assert scale.startswith("smoke-")  # other runs than the real ones: not to be taken for them

@@ -6,8 +6,7 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lmsweep.commands.jobs import run_training
-from lmsweep.commands.mirror import unmirrored
+from lmsweep.commands.jobs import run_training, unmirrored
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.tracking.card import LONGEST_GROUP, group_of, run_card
 from tests.config.test_run import config

@@ -9,7 +9,7 @@ import pytest
 import pytorch_lightning as pl
 
 from lmsweep.commands.jobs import training_job
-from lmsweep.commands.sync import look, main, sync
+from lmsweep.commands.sync import look, sync, sync_command
 from lmsweep.errors import UserError
 from lmsweep.store.run_job import run_job
 from lmsweep.tracking.wandb_run import CARD, LOCK
@@ -72,7 +72,7 @@ def test_everything_is_uploaded_once_though_the_server_breaks_on_the_way(recorde
         assert sync(outputs, stall=600).startswith("2 runs uploaded")
         assert server.uploads == dict.fromkeys(names, 1)
         asked = len(server.requests)
-        main(["--outputs", str(outputs)])
+        sync_command(["--outputs", str(outputs)])
         assert "0 runs to upload" in capsys.readouterr().out
         assert len(server.requests) == asked
     lines = [line["step"] for line in server.runs[name]["lines"]]

@@ -1,14 +1,14 @@
 """A W&B sweep with our runs: the command lines that W&B's own agent makes of it are those of our sweep."""
 
 import itertools
+import sys
 
 import pytest
 import yaml
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
-from lmsweep.commands import wandb_agent as agent
-from lmsweep.commands.run import main as run
-from lmsweep.commands.wandb_sweep import main, split_jobs
+from lmsweep.commands import wandb_sweep
+from lmsweep.commands.wandb_sweep import split_jobs, wandb_sweep_command
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.store.sweeps import runs_of
 
@@ -25,12 +25,12 @@ def lines(config):
 
 @pytest.mark.parametrize("name", ["fig1_toy", "fig2_mnist_noise"])
 def test_an_agent_is_given_the_jobs_of_the_sweep(name, capsys, tmp_path):
-    main([name, "--outputs", str(tmp_path), "--entity", "team"])
+    wandb_sweep_command([name, "--outputs", str(tmp_path), "--entity", "team"])
     config = yaml.safe_load(capsys.readouterr().out)
     sweep = read_sweep(name, "smoke", [f"outputs={tmp_path}"])
     tracking = {"tracking=wandb", "tracking.mode=online", "tracking.project=lmsweep", "tracking.entity=team"}
     ours = {frozenset(job) for job in sweep.jobs}
-    theirs = [frozenset(agent.spelled_out(words)) for words in lines(config)]
+    theirs = [frozenset(wandb_sweep.spelled_out(words)) for words in lines(config)]
     assert all(tracking <= words for words in theirs)
     assert {words - tracking for words in theirs} == ours
     assert len(theirs) == len(ours)
@@ -47,8 +47,7 @@ def test_axes_that_make_no_product_are_written_out():
 
 def test_an_agents_words_are_those_of_our_command(monkeypatch):
     called = []
-    monkeypatch.setattr(agent, "run", lambda: called.extend(agent.sys.argv[1:]))
-    monkeypatch.setattr(agent.sys, "argv", ["agent", "choice=method=margin margin.gamma=0.5", "seed=1"])
-    agent.main()
+    monkeypatch.setattr(wandb_sweep, "run_command", lambda: called.extend(sys.argv[1:]))
+    monkeypatch.setattr(sys, "argv", ["agent", "choice=method=margin margin.gamma=0.5", "seed=1"])
+    wandb_sweep.wandb_agent_command()
     assert called == ["method=margin", "margin.gamma=0.5", "seed=1"]
-    assert run.__module__ == "lmsweep.commands.run"

@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lmsweep.attacks import IFGSM, attack_curve, fgsm, pgd
 from lmsweep.config.hydra import config_folder
-from lmsweep.config.request import split
-from lmsweep.config.run import RunConfig
+from lmsweep.config.run import RunConfig, split
 from lmsweep.data import EvaluationBatches, Split
 from lmsweep.margin import MarginLoss
 from lmsweep.seeds import Share

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.figures.report.page import write_report
+from lmsweep.figures.report import write_report
 from lmsweep.figures.words import NOTHING
-from tests.figures.report.drawn import draw, nasty_record, record
+from tests.figures.drawn import draw, nasty_record, record
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install selenium")
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lmsweep.errors import UserError
-from lmsweep.figures.report.page import write_report
-from tests.figures.report.drawn import ATTRIBUTE, NASTY, UNICODE, claim, draw, nasty_record, record
+from lmsweep.figures.report import write_report
+from tests.figures.drawn import ATTRIBUTE, NASTY, UNICODE, claim, draw, nasty_record, record
 
 VOID = {"meta", "link", "img", "input", "wbr", "br"}
 
@@ -247,10 +247,10 @@ def test_the_command_prints_the_path(outputs, tmp_path):
 
 
 def test_the_wheel_holds_template_style_and_script(tmp_path):
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=root, check=True, capture_output=True, timeout=600)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     for name in ("page.html", "page.css", "page.js"):
-        assert f"lmsweep/figures/report/templates/{name}" in names
+        assert f"lmsweep/figures/templates/{name}" in names

@@ -1,0 +1,238 @@
+"""The report: every drawn figure, its claims and where its numbers come from, on one static page."""
+
+import base64
+import csv
+import hashlib
+import re
+import struct
+from collections import Counter
+from collections.abc import Collection, Mapping
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from lmsweep.config.identity import dotted
+from lmsweep.errors import UserError
+from lmsweep.figures.claims.verdicts import claim_rows
+from lmsweep.figures.drawing.style import method_style
+from lmsweep.figures.record import Missing, Record, Selected, read_records
+from lmsweep.figures.statistics import Verdict
+from lmsweep.figures.words import NOTHING, count, text
+from lmsweep.files import write_atomically
+
+ROWS_SHOWN = 200
+# Pictures are made for 200 dpi on paper: this large they are sharp, and their 8 pt text is read with ease.
+PIXELS_PER_CSS_PIXEL = 1.5
+PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
+Table = list[list[str]]
+Section = dict[str, Any]  # what the template lays out
+
+
+def section(path: Path, record: Record) -> Section:
+    """What the page says about one figure at one scale; `path` is the record's file.
+
+    A picture or a table that is not there, or not whole, is None.
+    """
+    table = _read_table(path.with_suffix(".csv"))
+    shared, choices = _hyperparameters(record.selected)
+    below = f"../figures/{quote(record.scale, safe='')}"
+    files = [path.with_suffix(suffix) for suffix in (".png", ".pdf", ".csv", ".json")]
+    return {
+        "record": record,
+        "anchor": anchor(record.figure, record.scale),
+        "claims": claim_rows(record.claims),
+        "files": {f.suffix[1:].upper(): f"{below}/{quote(f.name, safe='')}" for f in files if f.is_file()},
+        "picture": _picture(path.with_suffix(".png"), _alt(record, table)),
+        "numbers": _numbers(table) if table else None,
+        "shared": shared,
+        "choices": choices,
+        "missing": _missing(record.missing),
+    }
+
+
+def anchor(*names: str) -> str:
+    """An id that may stand in a link."""
+    return re.sub(r"[^\w-]+", "-", "--".join(names))
+
+
+def _picture(path: Path, alt: str) -> dict[str, Any] | None:
+    png = path.read_bytes() if path.is_file() else b""
+    if not (png.startswith(PNG_START) and png.endswith(PNG_END)):
+        return None
+    width, height = (round(size / PIXELS_PER_CSS_PIXEL) for size in struct.unpack(">II", png[16:24]))
+    uri = "data:image/png;base64," + base64.b64encode(png).decode()
+    return {"uri": uri, "width": width, "height": height, "alt": alt}
+
+
+def _read_table(path: Path) -> Table | None:
+    if not path.is_file():
+        return None
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (UnicodeDecodeError, csv.Error):
+        return None
+    return rows if rows and all(len(row) == len(rows[0]) for row in rows) else None
+
+
+def _alt(record: Record, table: Table | None) -> str:
+    said = [f"{record.title}: our version of {record.paper} at {record.scale} scale"]
+    panels = list(dict.fromkeys(_column(table, "panel")))
+    methods = [method_style(name).label for name in dict.fromkeys(_column(table, "method"))]
+    said += [f"{count(len(panels), 'panel')} ({', '.join(panels)})"] if panels else []
+    said += [f"{count(len(methods), 'method')} ({' / '.join(methods)})"] if methods else []
+    said += ["the table below the picture has the numbers"] if table else []
+    return "; ".join(said) + "."
+
+
+def _column(table: Table | None, name: str) -> list[str]:
+    if not table or name not in table[0]:
+        return []
+    place = table[0].index(name)
+    return [row[place] for row in table[1:] if row[place]]
+
+
+def _numbers(table: Table) -> dict[str, Any]:
+    """The CSV, without the columns that the page shows elsewhere."""
+    header, *rows = table
+    # `setting` is JSON of all hyperparameters, which have a table of their own.
+    shown = sorted((name != "panel", place) for place, name in enumerate(header) if name != "setting")
+    places = [place for _, place in shown]
+    return {
+        "header": [header[place] for place in places],
+        "numeric": [header[p] != "selected" and _is_numeric([row[p] for row in rows]) for p in places],
+        "rows": [
+            [row[p] if header[p] == "selected" else _shorter(row[p]) for p in places]
+            for row in rows[:ROWS_SHOWN]
+        ],
+        "total": len(rows),
+    }
+
+
+def _shorter(cell: str) -> str:
+    """A number to 4 digits; anything else unchanged."""
+    return f"{float(cell):.4g}" if NUMBER.fullmatch(cell) and "." in cell else cell
+
+
+def _is_numeric(cells: list[str]) -> bool:
+    """Whether a column holds numbers only, gaps aside."""
+    filled = [cell for cell in cells if cell]
+    return bool(filled) and all(NUMBER.fullmatch(cell) for cell in filled)
+
+
+def _hyperparameters(cells: list[Selected]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """What all cells share that have the key at all, and per cell what tells it apart from others."""
+    settings = [{key: text(value) for key, value in dotted(cell.hyperparameters).items()} for cell in cells]
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    values = {key: {setting[key] for setting in settings if key in setting} for key in keys}
+    shared = {key: next(iter(found)) for key, found in values.items() if len(found) == 1}
+    # Under an attack one choice serves every strength, and is told once.
+    groups = groupby(
+        zip(cells, settings, strict=True),
+        key=lambda pair: (pair[0].panel, pair[0].method, pair[0].runs, pair[1]),
+    )
+    choices = []
+    for _, group in groups:
+        (first, setting), *others = group
+        places = [text(first.x), *(text(cell.x) for cell, _ in others)]
+        differing = {key: value for key, value in setting.items() if key not in shared}
+        choices.append({"cell": first, "places": places, "differing": differing})
+    return shared, choices
+
+
+def _missing(cells: list[Missing]) -> list[tuple[Missing, list[str]]]:
+    """One line per panel, method and reason, with all its x."""
+    groups = groupby(cells, key=lambda cell: (cell.panel, cell.method, cell.reason))
+    lines = [list(group) for _, group in groups]
+    return [(line[0], [text(cell.x) for cell in line]) for line in lines]
+
+
+FILTERS = {
+    "text": text,
+    "count": count,
+    "anchor": anchor,
+    "percent": "{:.2%}".format,
+    "milliseconds": lambda seconds: f"{1000 * seconds:.3g} ms",
+    "times": lambda ratio: NOTHING if ratio is None else f"{ratio:.2f} ×",  # noqa: RUF001 - times
+    "url": lambda name: quote(name, safe=""),
+}
+# What a verdict means, and a sign beside the word for those who do not see the colour.
+VERDICTS: dict[Verdict, tuple[str, str]] = {
+    "holds": ("✓", "our numbers agree, and the 95% intervals over seeds leave no doubt"),
+    "fails": ("✗", "our numbers disagree, and the intervals leave no doubt"),
+    "not resolved": ("≈", "the intervals allow both, or there are fewer than 2 seeds"),
+    "not run": ("○", "something that the claim needs was not run, or cannot be seen in the figure"),
+}
+
+
+def write_report(outputs: Path) -> Path:
+    """Write <outputs>/report/index.html from all figures drawn so far, and return its path."""
+    records = read_records(outputs / "figures")
+    if not records:
+        raise UserError(
+            f"There are no figures in {outputs / 'figures'} to report; draw one with `make reproduce-figure`."
+        )
+    path = outputs / "report" / "index.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # "replace": half of a surrogate pair is legal in JSON and cannot be written as UTF-8.
+    write_atomically(path, render(records).encode(errors="replace"))
+    return path
+
+
+def render(records: Mapping[Path, Record]) -> str:
+    """The whole page; the same records give the same bytes."""
+    sections = [section(path, record) for path, record in records.items()]
+    figures = groupby(sections, key=lambda one: one["record"].figure)
+    environment = Environment(
+        loader=PackageLoader("lmsweep.figures"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= FILTERS
+    script, style = (
+        files("lmsweep.figures").joinpath("templates", name).read_text(encoding="utf-8")
+        for name in ("page.js", "page.css")
+    )
+    return environment.get_template("page.html").render(
+        script=Markup(script),  # noqa: S704 - a file of this package
+        style=Markup(style),  # noqa: S704 - a file of this package
+        policy=_policy(script, style),
+        figures=[(figure, list(scales)) for figure, scales in figures],
+        sections=sections,
+        counts=_counts(records.values()),
+        verdicts=VERDICTS,
+        rows_shown=ROWS_SHOWN,
+    )
+
+
+def _policy(script: str, style: str) -> str:
+    """Forbid everything but this page's own parts: no network, and no script that came in with a text."""
+    allowed = {"img-src": "data:", "script-src": _hash(script), "style-src": _hash(style)}
+    rules = {"default-src": "'none'", **allowed, "base-uri": "'none'", "form-action": "'none'"}
+    return "; ".join(f"{key} {value}" for key, value in rules.items())
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+def _counts(records: Collection[Record]) -> dict[str, Any]:
+    verdicts = Counter(claim.verdict for record in records for claim in record.claims)
+    return {
+        "figures": len({record.figure for record in records}),
+        "scales": list(dict.fromkeys(record.scale for record in records)),
+        "claims": len({(record.figure, claim.id) for record in records for claim in record.claims}),
+        "total": verdicts.total(),
+        "verdicts": {verdict: verdicts[verdict] for verdict in VERDICTS},
+        "runs": len({run for record in records for run in record.runs}),
+        "missing": sum(len(record.missing) for record in records),
+    }
