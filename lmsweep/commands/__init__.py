@@ -15,7 +15,7 @@ WORDS = {
     "audit": ("evaluations", "tell whether a run's robustness is real"),
     "distances": ("evaluations", "compare linearised distances with those that attacks find"),
     "status": ("store", "sweeps and runs by state, with their results"),
-    "store": ("store", "delete or export what the store has"),
+    "store": ("store", "delete, export, pack or unpack what the store has"),
     "dashboard": ("dashboard", "build a W&B workspace and a report for a figure"),
     "sync": ("sync", "upload to W&B what was recorded offline"),
     "wandb-sweep": ("wandb_sweep", "write a sweep as one that W&B's agents can run"),

@@ -1,4 +1,4 @@
-"""`lmsweep status` says what the store has; `lmsweep store gc | rm | export` keeps house in it."""
+"""`lmsweep status` says what the store has; `lmsweep store gc | rm | export | pack | unpack` keeps house."""
 
 import argparse
 import json
@@ -14,6 +14,7 @@ from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.config.identity import dotted
 from lmsweep.config.run import parse
 from lmsweep.errors import UserError
+from lmsweep.store.archive import pack, unpack
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.housekeeping import collect_garbage, read_yaml, remove
 from lmsweep.store.overview import STATES, Row, overview, sweeps
@@ -102,7 +103,7 @@ def _status_line(row: Row) -> str:
 
 
 def store_command(arguments: Sequence[str] | None = None) -> None:
-    """Delete or export what the store has."""
+    """Delete, export, pack or unpack what the store has."""
     parser = parser_of(store_command)
     commands = parser.add_subparsers(dest="command", required=True)
     gc = commands.add_parser(
@@ -113,9 +114,14 @@ def store_command(arguments: Sequence[str] | None = None) -> None:
     rm.add_argument("--failed", action="store_true", help="all failed runs (with --sweep, of that sweep)")
     out = commands.add_parser("export", help="one row per run, with its configuration and results")
     out.add_argument("file", type=Path, help="a .csv or .parquet file")
-    for command in (gc, rm, out):
+    into = commands.add_parser("pack", help="write finished runs and evaluations into one archive")
+    into.add_argument("archive", type=Path, help="the archive to write, a .zip file")
+    into.add_argument("--weights", action="store_true", help="with checkpoints, so that runs can be attacked")
+    from_ = commands.add_parser("unpack", help="add the runs of an archive; what is here stays as it is")
+    from_.add_argument("archive", type=Path, help="an archive of `lmsweep store pack`")
+    for command in (gc, rm, out, into, from_):
         outputs_argument(command)
-    for command in (rm, out):
+    for command in (rm, out, into):
         command.add_argument("--sweep", help="runs of this sweep")
     for command in (gc, rm):
         command.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
@@ -126,6 +132,13 @@ def _store(options: argparse.Namespace) -> str:
     if options.command == "export":
         rows = export(options.outputs, options.sweep, options.file)
         return f"{options.file}  {rows} runs"
+    if options.command == "pack":
+        only = runs_of(options.outputs, options.sweep) if options.sweep else None
+        runs = pack(options.outputs, options.archive, only, weights=options.weights)
+        return f"{options.archive}  {runs} runs, {options.archive.stat().st_size / 1e6:.1f} MB"
+    if options.command == "unpack":
+        added, kept = unpack(options.archive, options.outputs)
+        return f"{options.outputs}  {added} runs and evaluations added, {kept} were there already"
     would = "would be " if options.dry_run else ""
     if options.command == "gc":
         files, size = collect_garbage(options.outputs, dry_run=options.dry_run)
