@@ -129,8 +129,10 @@ def _column(table: Table | None, name: str) -> list[str]:
 
 def _numbers(table: Table) -> Numbers:
     header, *rows = table
-    # `setting` is JSON of all hyperparameters, which have a table of their own.
-    shown = sorted((name != "panel", place) for place, name in enumerate(header) if name != "setting")
+    # `setting` is JSON of all hyperparameters, which have a table of their own; the picture shows the seeds.
+    shown = sorted(
+        (name != "panel", place) for place, name in enumerate(header) if name not in ("setting", "values")
+    )
     places = [place for _, place in shown]
     return Numbers(
         header=[header[place] for place in places],

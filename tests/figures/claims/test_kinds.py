@@ -27,12 +27,12 @@ def test_one_x_is_a_list_of_one():
 def test_a_claim_names_all_that_it_uses():
     gap = {
         **{**PLAIN, "kind": "gap", "left": "margin_l2_all", "right": "xent", "panel2": "white"},
-        **{"left2": ["margin_l2_all"], "right2": "xent"},
+        **{"left2": "margin_l2_all", "right2": "xent"},
     }
     uses = list(figure(gap).claims[0].uses())
     assert uses == [
         *[("noise", "margin_l2_all"), ("noise", "xent")],
-        *[("white", ["margin_l2_all"]), ("white", "xent")],
+        *[("white", "margin_l2_all"), ("white", "xent")],
     ]
 
 
