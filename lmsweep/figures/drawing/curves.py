@@ -125,8 +125,8 @@ def _draw_seeds(axes: Axes, method: str, rows: pd.DataFrame, factors: tuple[floa
     seeds = [(x, float(y)) for x, ys in zip(rows["x"], rows["values"], strict=True) for y in ys.split()]
     x, y = np.array(seeds).T * np.array([factors]).T
     beside = axes.transData + ScaledTranslation(_BESIDE, 0, axes.figure.dpi_scale_trans)
-    style: dict[str, Any] = {"marker": ".", "markersize": 3, "markeredgewidth": 0, "linestyle": "none"}
-    style |= {"color": method_style(method).color, "alpha": 0.55, "zorder": 2.2}
+    style: dict[str, Any] = {"marker": ".", "markersize": 3.5, "markeredgewidth": 0, "linestyle": "none"}
+    style |= {"color": method_style(method).color, "alpha": 0.7, "zorder": 2.2}
     axes.plot(x, y, transform=beside, label=f"seeds of {method}", **style)
 
 

@@ -114,6 +114,6 @@ def seeds_phrase(scale: str, counts: Iterable[int], *, bands: bool = False) -> s
         return f"{scale}, no runs"
     low, high = min(seeds), max(seeds)
     n = f"{high}" if low == high else f"{low} to {high}"
-    band = "; points: seeds" if bands and high > 1 else ""
-    band += "; bands: 95% interval (Student's t)" if bands and high >= ENOUGH_SEEDS else ""
+    band = " (points)" if bands and high > 1 else ""
+    band += "; bands: 95% interval" if bands and high >= ENOUGH_SEEDS else ""
     return f"{scale}, n = {n} {'seed' if high == 1 else 'seeds'}{band}"

@@ -52,7 +52,7 @@ def test_a_row_has_one_y_axis_and_rows_have_their_own():
 def test_the_layout_is_clean_and_the_title_states_n():
     figure = draw_distances(table(), "CIFAR-10", "smoke scale")
     check_nothing_overlaps(figure)
-    assert figure.texts[1].get_text() == "smoke scale, n = 2 seeds; points: seeds"
+    assert figure.texts[1].get_text() == "smoke scale, n = 2 seeds (points)"
     assert draw_distances(table(1), "a", "smoke scale").texts[1].get_text() == "smoke scale, n = 1 seed"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["training", "validation", "test"]
 
