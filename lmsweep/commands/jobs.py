@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PRELOAD = "lmsweep.training.preload"
 # Keys that change the results of a run but hardly its duration.
-FREE = ("seed", "data.fraction", "data.label_noise", "data.noisy_validation", "model.dropout")
+FREE = ("seed", "data.fraction", "data.label_noise", "model.dropout")
 FREE_OF_MARGIN = ("norm", "gamma", "weight", "epsilon", "clip")
 
 

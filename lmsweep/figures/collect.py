@@ -75,12 +75,33 @@ def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
                     "seed": config.seed,
                     "setting": hyperparameters[name],
                     **results["metrics"],
+                    **_of_selections(results),
                     **{key: keys.get(key, math.nan) for key in chosen},
                     "seconds_per_step": results["train_seconds"] / results["metrics"]["steps"],
                 }
             )
     columns = ["run", "method", "seed", "setting", "val_accuracy", "seconds_per_step", *chosen]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+
+
+def _of_selections(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run has of its other weights; where no label is wrong, clean labels choose the same weights."""
+    unknown = dict.fromkeys(results["metrics"], math.nan)
+    found = {"best_clean": results["metrics"], "last": unknown, **results.get("selections", {})}
+    return {
+        f"{name}/{key}": value
+        for name, metrics in found.items()
+        for key, value in (unknown | metrics).items()
+    }
+
+
+def of_checkpoint(rows: pd.DataFrame, checkpoint: str) -> pd.DataFrame:
+    """The rows with the metrics of the best, the last, or by clean validation labels the best weights."""
+    named = {column: column.removeprefix(f"{checkpoint}/") for column in rows.columns}
+    other = {name: rows[column] for column, name in named.items() if name != column}
+    if checkpoint == "best_clean" and "val_clean_accuracy" in other:  # hyperparameters, too
+        other["val_accuracy"] = other["val_clean_accuracy"].fillna(other["val_accuracy"])
+    return rows.assign(**other)
 
 
 def axes_of(spec: FigureSpec) -> list[str]:

@@ -132,6 +132,7 @@ def _attacked(
     spec: FigureSpec, rows: pd.DataFrame, configs: Mapping[str, EvaluationConfig]
 ) -> tuple[pd.DataFrame, list[Wanted]]:
     empty = pd.DataFrame(columns=collect.COLUMNS)
+    rows = collect.of_checkpoint(rows, spec.checkpoint)
     parts = [_panel_points(panel, rows, {}) for panel in spec.panels if panel.attack is not None]
     chosen = select(spec.selection, collect.together([empty, *parts]), spec.attack_panels)
     return chosen, list(attacks(spec, chosen, configs))
@@ -143,7 +144,8 @@ def _points(sweep: Sweep, spec: FigureSpec, rows: pd.DataFrame, found: dict[str,
         if panel.x.key == "step":
             parts.append(collect.distance_points(panel, rows, Store(sweep.outputs)))
         else:
-            parts.append(_panel_points(panel, rows, found.get(panel.attack or "", {})))
+            shown = collect.of_checkpoint(rows, panel.checkpoint or spec.checkpoint)
+            parts.append(_panel_points(panel, shown, found.get(panel.attack or "", {})))
     return collect.together(parts)
 
 

@@ -14,9 +14,9 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lmsweep.errors import UserError
-from lmsweep.figures.select import SENTENCES
+from lmsweep.figures.select import SENTENCES, WEIGHTS
 from lmsweep.figures.spec import FigureSpec, Reference
-from lmsweep.figures.statistics import Verdict
+from lmsweep.figures.statistics import RULE, Verdict
 from lmsweep.files import write_atomically
 
 SCALES = ("smoke", "laptop", "workstation", "paper")  # small ones first
@@ -29,9 +29,10 @@ class _Part(BaseModel):
 
 
 class Selection(_Part):
-    """How hyperparameters were chosen."""
+    """How hyperparameters and weights were chosen."""
 
     rule: str
+    checkpoint: str = "best"
     sentence: str
 
 
@@ -98,6 +99,7 @@ class Record(_Part):
     command: str
     provenance: dict[str, Any]
     selection: Selection
+    intervals: str = "bootstrap"  # records that do not say had intervals that are too narrow
     runs: list[str]
     evaluations: list[str]
     seeds: list[int]
@@ -138,7 +140,12 @@ def build_record(
             "question": spec.question,
             "command": command,
             "provenance": dict(provenance),
-            "selection": {"rule": spec.selection, "sentence": SENTENCES[spec.selection]},
+            "selection": {
+                "rule": spec.selection,
+                "checkpoint": spec.checkpoint,
+                "sentence": f"{SENTENCES[spec.selection]} {WEIGHTS[spec.checkpoint]}",
+            },
+            "intervals": RULE,
             "runs": sorted(set(points["run"])),
             "evaluations": sorted(set(evaluations)),
             "seeds": sorted({int(seed) for seed in points["seed"]}),

@@ -37,8 +37,8 @@ def aggregate(points: pd.DataFrame) -> pd.DataFrame:
         low, high = interval(y)
         numbers = (float(y.mean()), low, high, len(y))
         chosen = (" ".join(cell["run"]), panel, cell["setting"].iloc[0], float(cell["val"].mean()))
-        chosen += (" ".join(f"{value + 0.0:.6g}" for value in y),)  # of the selected runs, in their order
-        rows.append((method, x, *numbers, *chosen))
+        values = " ".join(f"{value + 0.0:.6g}" for value in y)  # of the selected runs, in their order
+        rows.append((method, x, *numbers, *chosen, values))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -76,3 +76,23 @@ def test_seed_and_split_reach_the_measurement(runs, monkeypatch, source):
     assert options["seed"] == 41
     data = load_run(find_run(outputs, ids["xent0"]), "data", torch.device("cpu")).data
     assert torch.equal(torch.cat([x for x, _ in batches]), data.val.x[:90])
+
+
+def test_an_attack_meets_the_best_or_the_last_weights(runs):
+    outputs, ids = runs
+    run = find_run(outputs, ids["xent0"])
+    best, last = (load_run(run, "data", torch.device("cpu"), which) for which in ("best", "last"))
+    # As if training had gone on: the run's two files differ.
+    state = torch.load(run.folder.last, weights_only=True)
+    changed = {name: value + 0.1 for name, value in state["state_dict"].items()}
+    torch.save({**state, "state_dict": changed}, run.folder.last)
+    try:
+        keys = ("attack=fgsm", "attack.epsilons=[0,0.1]", "samples=200")
+        found = [
+            evaluate(request(outputs, named(ids, "xent0"), *keys, f"checkpoint={which}"))
+            for which in ("best", "last")
+        ]
+    finally:
+        torch.save(state, run.folder.last)
+    assert found[0] != found[1]
+    assert best.network.state_dict().keys() == last.network.state_dict().keys()

@@ -214,7 +214,7 @@ class AboveClaim(_Comparing):
 
 
 class _PairsClaim(_Comparing):
-    pairs: Pairs
+    pairs: Sequence[Sequence[Side]]
     at: At = "all"
 
     @model_validator(mode="before")
@@ -240,6 +240,7 @@ class GreaterClaim(_PairsClaim):
     """The left method of every pair is better than the right one by more than `by`."""
 
     kind: Literal["greater"]
+    pairs: Pairs
     by: Number = 0.0
     aggregate: Annotated[Literal["mean"] | None, Field(description="mean, or null for each x")] = None
     left_panel: OtherPanel = None
