@@ -18,7 +18,6 @@ NOT_A_HYPERPARAMETER = (
     *("seed", "method.criterion", "method.margin", "adversarial.kind"),
     *("margin.norm", "margin.layers", "margin.score", "margin.exact"),
 )
-COST = ["method", "seconds_per_step", "ratio", "n"]
 DISTANCE_METRIC = "test_distance_"  # of panels over training steps: the layer's name follows
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
@@ -77,10 +76,9 @@ def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
                     **results["metrics"],
                     **_of_selections(results),
                     **{key: keys.get(key, math.nan) for key in chosen},
-                    "seconds_per_step": results["train_seconds"] / results["metrics"]["steps"],
                 }
             )
-    columns = ["run", "method", "seed", "setting", "val_accuracy", "seconds_per_step", *chosen]
+    columns = ["run", "method", "seed", "setting", "val_accuracy", *chosen]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
 
 
@@ -185,17 +183,17 @@ def together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(filled, ignore_index=True) if filled else parts[0]
 
 
-def cost_rows(rows: pd.DataFrame, methods: Iterable[str]) -> list[dict[str, Any]]:
-    """Median seconds of a training step per method, and how many times cross-entropy's that is."""
-    seconds = {method: rows[rows["method"] == method]["seconds_per_step"] for method in methods}
-    base = float(seconds["xent"].median()) if "xent" in seconds else math.nan
-    return [
-        {
-            "method": method,
-            "seconds_per_step": float(values.median()),
-            "ratio": None if math.isnan(base) else float(values.median()) / base,
-            "n": len(values),
-        }
-        for method, values in seconds.items()
-        if len(values)
+def training(store: Store, runs: Iterable[str]) -> dict[str, Any]:
+    """What runs took together and at most, and the machines that they say they ran on."""
+    found = [results for run in runs if (results := store.folder(run).read_results())]
+    seconds = [float(results["seconds"]) for results in found]
+    joules = [
+        math.nan if results.get("energy_joules") is None else results["energy_joules"] for results in found
     ]
+    machines = {json.dumps(results.get("provenance", {}).get("machine"), sort_keys=True) for results in found}
+    return {
+        "seconds": round(math.fsum(seconds), 1),
+        "longest": round(max(seconds, default=0.0), 1),
+        "energy_joules": None if math.isnan(sum(joules, 0.0)) else round(sum(joules, 0.0)),
+        "machines": [json.loads(machine) for machine in sorted(machines - {"null"})],
+    }

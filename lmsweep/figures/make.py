@@ -71,12 +71,12 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
     table = _table(spec, chosen)
     expected = list(expected_cells(sweep, spec, configs))
     gone = missing(tested, spec, expected)
-    cost = collect.cost_rows(rows, spec.methods)
     record = build_record(
         spec,
         scale=sweep.label,
         command=sweep.command,
         provenance=provenance(),
+        training=collect.training(store, rows["run"]),
         points=tested,
         table=table,
         trained=len(rows),
@@ -85,13 +85,11 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
         claims=check_claims(
             spec,
             tested,
-            pd.DataFrame(cost, columns=collect.COST),
             sweep.label,
             same_data=sweep.grid.same_data,
             expected=expected,
         ),
         audit=verdicts(list(audits(sweep, spec, chosen_to_attack)), judge),
-        cost=cost,
     )
     figure = _draw(sweep, spec, table, tested, gone)
     path = sweep.drawn

@@ -15,7 +15,7 @@ from lmsweep.config.run import RunConfig
 from lmsweep.data import Dataset
 from lmsweep.errors import ConfigError
 from lmsweep.margin import MarginLoss
-from lmsweep.provenance import provenance
+from lmsweep.provenance import energy_joules, provenance
 from lmsweep.training.build import (
     build_data,
     build_margin,
@@ -101,7 +101,7 @@ def run(
     `company` brings the other processes that share the training; this one is rank 0.
     `listener` is told what is recorded.
     """
-    started = time.monotonic()
+    started, joules = time.monotonic(), energy_joules()
     checkpoint_path = folder / "checkpoint.ckpt"
     checkpoint = load_checkpoint(checkpoint_path)
     before = (
@@ -137,10 +137,17 @@ def run(
         "data": job.data.fingerprint,
         "seconds": seconds(),
         "train_seconds": train_seconds,
+        "energy_joules": _used(joules, energy_joules()),  # of this attempt
         "provenance": provenance(),
     }
     listener.describe(results, partial(_portrait, job), checkpoint_path)
     return results
+
+
+def _used(before: float | None, after: float | None) -> float | None:
+    if before is None or after is None or after < before:  # counters start again at their end
+        return None
+    return after - before
 
 
 def measure(job: Parts, weights: Mapping[str, tuple[int, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:

@@ -137,19 +137,6 @@ def test_points_over_training_steps_come_for_every_split(runs):
     assert set(points["split"]) == {"test", "validation"}
 
 
-def test_costs_are_medians_in_the_order_of_the_figure(runs):
-    store, found = runs
-    rows = collect.run_rows(found, store, [])
-    cost = collect.cost_rows(rows, ["margin_l2_all", "xent", "hinge"])
-    assert [(row["method"], row["seconds_per_step"], row["n"]) for row in cost] == [
-        ("margin_l2_all", 3.0, 2),
-        ("xent", 2.0, 2),
-    ]
-    assert cost[0]["ratio"] == 1.5
-    assert collect.cost_rows(rows, ["hinge"]) == []
-    assert collect.cost_rows(rows, ["margin_l2_all"])[0]["ratio"] is None
-
-
 def test_nothing_finished_is_an_empty_table(tmp_path):
     one = config()
     rows = collect.run_rows({run_id(one.identity_dict()): one}, Store(tmp_path), ["data.label_noise"])

@@ -49,7 +49,7 @@ def test_the_golden_store_gives_the_golden_numbers(sweep):
     assert chosen[("xent", 0.4)] == {"method.xent_weight": 1.0}  # hinge has another
     assert all(len(row["runs"]) == 3 for row in record["selected"])
     assert len(record["runs"]) == 12
-    assert [row["ratio"] for row in record["cost"]] == [1.0, 3.0]
+    assert "cost" not in record
 
 
 def test_the_same_store_gives_the_same_bytes(sweep):

@@ -4,9 +4,11 @@ To add a kind, write a subclass of Claim with a `kind` of its own here; the figu
 sweeps/ can use it at once.
 """
 
+import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import inf
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
@@ -25,10 +27,13 @@ from lmsweep.figures.statistics import (
     verdict_of_all,
 )
 from lmsweep.figures.words import amount, place, weakest, with_interval
+from lmsweep.provenance import ROOT
 
 if TYPE_CHECKING:
     from lmsweep.figures.spec import FigureSpec
 
+# What `make bench` measured side by side, with machine and commit: wall times of sweeps make no honest ratio.
+COSTS = ROOT / "results" / "bench.json"
 KINDS: dict[str, type["Claim"]] = {}  # by the word that sweeps/ use
 
 
@@ -70,11 +75,10 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What claims are judged by: the figure, its numbers, and the seconds of a training step per method."""
+    """What claims are judged by: the figure and its numbers."""
 
     figure: "FigureSpec"
     values: Values
-    cost: pd.DataFrame | None
 
     def units(self, panel: str) -> tuple[str, str]:
         """The units of a panel's x and y."""
@@ -328,32 +332,37 @@ class GapClaim(_Comparing):
 
 
 class RatioClaim(Claim):
-    """A training step of left costs between `low` and `high` steps of right."""
+    """A cost that `make bench` measured, alone or in times of another, is between `low` and `high`."""
 
     kind: Literal["ratio"]
-    left: Name
-    right: Name
+    bench: Annotated[str, Field(min_length=1, description="a row of results/bench.json")]
+    over: Annotated[str | None, Field(description="another row of results/bench.json, or null")] = None
     low: NonNegative
-    high: NonNegative
-
-    def uses(self) -> Uses:
-        yield from ((None, side) for side in (self.left, self.right))
+    high: Annotated[float | None, Field(ge=0, description="a number >= 0, or null")] = None
 
     def papers_number(self, evidence: Evidence) -> str:
-        return super().papers_number(evidence) or f"{self.low:g} to {self.high:g}"
+        bounds = f"{self.low:g} to {self.high:g}" if self.high is not None else f"{self.low:g} or more"
+        return super().papers_number(evidence) or bounds
 
     def judge(self, evidence: Evidence) -> Finding:
-        """The cost table has one median per method, so there is no interval; one run resolves nothing."""
-        cost = {} if evidence.cost is None else evidence.cost.set_index("method").to_dict("index")
-        for method in (self.left, self.right):
-            if method not in cost:
-                raise NotRunError(f"{method_style(method).label} is not in the cost table.")
-        left, right = cost[self.left], cost[self.right]
-        ratio = float(left["seconds_per_step"]) / float(right["seconds_per_step"])
-        n = min(int(left["n"]), int(right["n"]))
-        inside = self.low <= ratio <= self.high
-        verdict: Verdict = "not resolved" if n < 2 else "holds" if inside else "fails"
-        return Finding(verdict, f"{ratio:.2f} times the cost of {method_style(self.right).label} per step", n)
+        """The whole interval must be between the bounds, or outside of them."""
+        rows = json.loads(COSTS.read_text()) if COSTS.exists() else {}
+        for name in (self.bench, self.over or self.bench):
+            if name not in rows:
+                raise NotRunError(f"results/bench.json has no row {name}; measure it with `make bench`.")
+        one = rows[self.bench]
+        # Without another row, in times of 1; the interval of a quotient is at most as wide as this.
+        other = rows[self.over] if self.over else {**one, "value": 1.0, "low": 1.0, "high": 1.0}
+        value, low, high = (
+            one[key] / other[rival] for key, rival in (("value", "value"), ("low", "high"), ("high", "low"))
+        )
+        most = inf if self.high is None else self.high
+        n = min(int(one["repeats"]), int(other["repeats"]))
+        verdict: Verdict = "not resolved"
+        if n >= ENOUGH_SEEDS:
+            inside = self.low <= low and high <= most
+            verdict = "holds" if inside else "fails" if high < self.low or low > most else "not resolved"
+        return Finding(verdict, f"{value:.2f} times [{low:.2f}, {high:.2f}], by make bench", n)
 
 
 class StatementClaim(Claim):

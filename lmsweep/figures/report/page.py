@@ -17,7 +17,7 @@ from lmsweep.errors import UserError
 from lmsweep.figures.record import Record, read_records
 from lmsweep.figures.report.sections import ROWS_SHOWN, Section, anchor, section
 from lmsweep.figures.statistics import Verdict
-from lmsweep.figures.words import NOTHING, count, text
+from lmsweep.figures.words import count, text
 from lmsweep.files import write_atomically
 
 FILTERS = {
@@ -25,15 +25,13 @@ FILTERS = {
     "count": count,
     "anchor": anchor,
     "percent": "{:.2%}".format,
-    "milliseconds": lambda seconds: f"{1000 * seconds:.3g} ms",
-    "times": lambda ratio: NOTHING if ratio is None else f"{ratio:.2f} ×",  # noqa: RUF001 - times
     "url": lambda name: quote(name, safe=""),
 }
 # What a verdict means, and a sign beside the word for those who do not see the colour.
 VERDICTS: dict[Verdict, tuple[str, str]] = {
     "holds": ("✓", "our numbers agree, and the 95% intervals over seeds leave no doubt"),
     "fails": ("✗", "our numbers disagree, and the intervals leave no doubt"),
-    "not resolved": ("≈", "the intervals allow both, or there are fewer than 2 seeds"),
+    "not resolved": ("≈", "the intervals allow both, or there are fewer than 3 seeds"),
     "not run": ("○", "something that the claim needs was not run, or cannot be seen in the figure"),
 }
 

@@ -87,7 +87,7 @@ def test_a_new_kind_is_one_class():
     try:
         claim = KINDS["loud"].model_validate({"kind": "loud", "id": "a", "says": "yes", "where": "Sec. 4"})
         spec = figure().model_copy(update={"claims": [claim]})
-        (judged,) = check_claims(spec, points(cell("noise", "xent", 0, [0.5])), None, "smoke")
+        (judged,) = check_claims(spec, points(cell("noise", "xent", 0, [0.5])), "smoke")
         assert (judged.kind, judged.verdict, judged.ours, judged.paper) == ("loud", "holds", "YES", "")
     finally:
         del KINDS["loud"]

@@ -1,6 +1,7 @@
 """Verdicts on tables made by hand."""
 
-import pandas as pd
+import json
+
 import pytest
 
 from lmsweep.figures.claims.verdicts import HEAD, check_claims, claim_rows
@@ -11,8 +12,8 @@ PLAIN = {key: VALUE[key] for key in ("id", "says", "where", "panel")}
 L2_AT_80 = {**VALUE, "method": "margin_l2_all", "at": 0.8, "paper": 0.964, "tolerance": 0.01}
 
 
-def found(claim, *cells, cost=None, **changes):
-    (verdict,) = check_claims(figure(claim, **changes), points(*cells), cost, "smoke")
+def found(claim, *cells, **changes):
+    (verdict,) = check_claims(figure(claim, **changes), points(*cells), "smoke")
     return verdict
 
 
@@ -197,25 +198,37 @@ def test_gap_is_smaller():
     assert verdict(GAP, *small) == "not run"
 
 
+RATIO = {**{k: PLAIN[k] for k in ("id", "says", "where")}, "kind": "ratio", "bench": "step", "low": 1.2}
+
+
 @pytest.mark.parametrize(
-    ("seconds", "n", "expected"),
-    [(1.4, 3, "holds"), (1.2, 2, "holds"), (1.7, 3, "fails"), (1.1, 3, "fails"), (1.4, 1, "not resolved")],
+    ("low", "high", "repeats", "expected"),
+    [
+        (1.3, 1.5, 9, "holds"),
+        (1.1, 1.5, 9, "not resolved"),
+        (1.5, 1.7, 9, "not resolved"),
+        (1.7, 1.8, 9, "fails"),
+        (0.9, 1.1, 9, "fails"),
+        (1.3, 1.5, 2, "not resolved"),
+    ],
 )
-def test_ratio(seconds, n, expected):
-    claim = {**{k: PLAIN[k] for k in ("id", "says", "where")}, "kind": "ratio"}
-    claim |= {"left": "margin_l2_all", "right": "xent", "low": 1.2, "high": 1.6}
-    cost = pd.DataFrame(
-        {
-            "method": ["xent", "margin_l2_all"],
-            "seconds_per_step": [2.0, 2 * seconds],
-            "ratio": 1.0,
-            "n": [3, n],
-        }
+def test_ratio(monkeypatch, tmp_path, low, high, repeats, expected):
+    """Costs are what `make bench` measured side by side; the times of runs are not asked."""
+    rows = {
+        "step": {"value": 1.4, "low": low, "high": high, "repeats": repeats},
+        "half": {"value": 0.5, "low": 0.5, "high": 0.5, "repeats": repeats},
+    }
+    (tmp_path / "bench.json").write_text(json.dumps(rows))
+    monkeypatch.setattr("lmsweep.figures.claims.kinds.COSTS", tmp_path / "bench.json")
+    cells = pair(0, [0.1], [0.1])
+    result = found({**RATIO, "high": 1.6}, *cells)
+    assert (result.verdict, result.paper, result.n) == (expected, "1.2 to 1.6", repeats)
+    twice = found({**RATIO, "over": "half", "low": 2.4, "high": 3.2}, *cells)
+    assert (twice.verdict, twice.ours) == (
+        expected,
+        f"2.80 times [{2 * low:.2f}, {2 * high:.2f}], by make bench",
     )
-    result = found(claim, *pair(0, [0.1], [0.1]), cost=cost)
-    assert (result.verdict, result.paper, result.n) == (expected, "1.2 to 1.6", n)
-    assert verdict(claim, *pair(0, [0.1], [0.1]), cost=cost.iloc[:1]) == "not run"
-    assert verdict(claim, *pair(0, [0.1], [0.1])) == "not run"
+    assert verdict({**RATIO, "bench": "other"}, *cells) == "not run"
 
 
 def test_a_statement_is_never_run():
@@ -231,8 +244,8 @@ def test_a_statement_is_never_run():
 def test_verdicts_do_not_depend_on_the_order_of_rows():
     table = points(*pair(0.0, [0.5, 0.6, 0.4], [0.7, 0.4, 0.6]), *pair(0.8, [0.5, 0.6, 0.1], [0.6, 0.5, 0.3]))
     spec = figure(GREATER, {**L2_AT_80, "id": "w"}, {**TREND, "id": "t"})
-    one = check_claims(spec, table, None, "smoke")
-    assert check_claims(spec, table.sample(frac=1, random_state=3), None, "smoke") == one
+    one = check_claims(spec, table, "smoke")
+    assert check_claims(spec, table.sample(frac=1, random_state=3), "smoke") == one
 
 
 def test_without_any_point_nothing_is_run():
@@ -263,7 +276,7 @@ def test_published_values_are_not_compared_with_other_data():
             cell("noise", "margin_l2_all", 0.4, [1, 1, 1]),
             cell("noise", "margin_l2_all", 0.8, [1, 1, 1]),
         )
-        (result,) = check_claims(figure(claim), points(*cells), None, "smoke", same_data=False)
+        (result,) = check_claims(figure(claim), points(*cells), "smoke", same_data=False)
         assert result.verdict == "not run"
         assert result.ours == "the smoke scale has other data than the paper"
 
@@ -276,7 +289,7 @@ def missing_at(*xs, panel="noise"):
 def test_no_claim_about_a_range_holds_while_a_part_of_it_is_missing(kind):
     cells = [*leading(0.0, 0.1, 0.1, 0.1), *leading(0.2, 0.3, 0.3, 0.3)]
     for expected, verdict_ in ((missing_at(0.0, 0.2), "holds"), (missing_at(0.0, 0.2, 0.8), "not resolved")):
-        (result,) = check_claims(figure(kind), points(*cells), None, "smoke", expected=expected)
+        (result,) = check_claims(figure(kind), points(*cells), "smoke", expected=expected)
         assert result.verdict == verdict_, result
     assert "missing at 80%" in result.ours
 
@@ -284,8 +297,8 @@ def test_no_claim_about_a_range_holds_while_a_part_of_it_is_missing(kind):
 def test_the_lowest_x_is_that_of_the_grid():
     cells = leading(0.2, 0.3, 0.3, 0.3)
     claim = {**GREATER, "at": "lowest"}
-    (there,) = check_claims(figure(claim), points(*cells), None, "smoke", expected=missing_at(0.2))
-    (gone,) = check_claims(figure(claim), points(*cells), None, "smoke", expected=missing_at(0.0, 0.2))
+    (there,) = check_claims(figure(claim), points(*cells), "smoke", expected=missing_at(0.2))
+    (gone,) = check_claims(figure(claim), points(*cells), "smoke", expected=missing_at(0.0, 0.2))
     assert (there.verdict, gone.verdict) == ("holds", "not run")
 
 
@@ -304,15 +317,13 @@ def test_gains_in_points_are_not_compared_with_other_data():
     cells = leading(0.8, 0.3, 0.3, 0.3)
     for by, expected in ((0.0, "holds"), (0.1, "not run"), (-0.01, "holds")):  # a tolerance is ours
         claim = {**GREATER, "at": 0.8, "by": by}
-        (result,) = check_claims(figure(claim), points(*cells), None, "smoke", same_data=False)
+        (result,) = check_claims(figure(claim), points(*cells), "smoke", same_data=False)
         assert result.verdict == expected
 
 
 def test_rows_have_the_cells_of_every_claim_as_text():
     cells = (cell("noise", "margin_l2_all", 0.8, [0.963, 0.964, 0.965]),)
-    claims = check_claims(
-        figure(L2_AT_80, {**GREATER, "id": "g", "paper": ""}), points(*cells), None, "smoke"
-    )
+    claims = check_claims(figure(L2_AT_80, {**GREATER, "id": "g", "paper": ""}), points(*cells), "smoke")
     value, missing = claim_rows(claims)
     assert value == (
         *("holds", "It is so.", "Sec. 4", "96.4%", "Margin l2, all layers 96.4% [96.2, 96.6] at 80%", "3"),
