@@ -1,7 +1,8 @@
 """`python -m benchmarks [ROW]`: measure all rows, or those whose name contains ROW or fits it as a pattern.
 
 Writes outputs/bench/<module>.json and table.md, prints the table, and fails with the names of rows that miss
-their bars (benchmarks/bars.py). Each process uses one thread.
+their bars (benchmarks/bars.py). Each process uses one thread. `--publish` also puts the rows into the
+committed results/bench.json, which the claims of figures about costs read.
 """
 
 import argparse
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("row", nargs="?", default="", help="part of a row's name, or a pattern")
+    parser.add_argument("--publish", action="store_true", help="write the rows into results/bench.json, too")
     options = parser.parse_args(arguments)
     rows = harness.chosen_rows(options.row)
     if not rows:
@@ -31,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, found, seconds in harness.measure(rows):
         wanted = [one for one in found if one.row in rows]
         harness.write(folder, name, found, seconds)
+        if options.publish:
+            harness.publish(wanted)
         print(f"{name}: {seconds:.0f} s", file=sys.stderr, flush=True)
         everything += wanted
     harness.show(everything)

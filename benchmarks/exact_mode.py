@@ -16,7 +16,7 @@ import torch
 from benchmarks import steps
 from benchmarks.harness import Measured, alternate, ratio, summary
 
-REPEATS = 2
+REPEATS = 3
 KINDS = {
     "memory, cross-entropy": "cross-entropy",
     "memory, first order, 9 classes": "first-order",

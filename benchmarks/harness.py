@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bars import BARS, Bar
+from lmsweep.figures.claims.kinds import COSTS
 from lmsweep.provenance import provenance
 
 RESAMPLES = 2000
@@ -102,21 +103,10 @@ def environment() -> dict[str, Any]:
     """What the numbers depend on beside the code."""
     return {
         **provenance(),
-        "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
         "threads": os.environ.get("OMP_NUM_THREADS"),
     }
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def write(folder: Path, name: str, measured: Sequence[Measured], seconds: float) -> None:
@@ -125,6 +115,14 @@ def write(folder: Path, name: str, measured: Sequence[Measured], seconds: float)
     rows = [{**asdict(one), "bar": str(BARS[one.row] or "")} for one in measured]
     content = {"rows": rows, "seconds": seconds, "environment": environment()}
     (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+def publish(measured: Sequence[Measured], path: Path = COSTS) -> None:
+    """Put rows into the file that claims read, each with the machine and the commit it was measured on."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    where = environment()
+    known |= {one.row: {**asdict(one), "environment": where} for one in measured}
+    path.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
 def table(measured: Iterable[Measured], bars: Mapping[str, Bar | None] = BARS) -> Table:

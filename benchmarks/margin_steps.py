@@ -14,12 +14,16 @@ RELEASED = "a call per layer and class"
 def measure(rows: Sequence[str]) -> Iterator[Measured]:
     """The rows of this module."""
     torch.set_num_threads(1)
-    row = "margin_steps/mnist, 9 classes, at the input too"
-    if row in rows:
-        setting = steps.mnist(layers="everything")
-        ways = {"xent": partial(steps.cross_entropy, setting), "ours": partial(steps.margin, setting, None)}
-        times = alternate(ways, rounds=5)
-        yield ratio(row, times["ours"], times["xent"])
+    for row, make, top_k in (
+        ("margin_steps/mnist, 9 classes, at the input too", partial(steps.mnist, layers="everything"), None),
+        ("margin_steps/inception_v3, best-scored class", steps.inception, 1),
+    ):
+        if row in rows:
+            setting = make()
+            ways = {"xent": partial(steps.cross_entropy, setting)}
+            ways["ours"] = partial(steps.margin, setting, top_k)
+            times = alternate(ways, rounds=5)
+            yield ratio(row, times["ours"], times["xent"])
     for name, setting, counts, rounds in (
         ("mnist", steps.mnist(), {"9 classes": None, "best-scored class": 1}, 9),
         ("wide_resnet, even:5", steps.wide_resnet(), {"best-scored class": 1}, 9),

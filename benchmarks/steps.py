@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lmsweep.margin import margin_loss
 from lmsweep.margin.capture import capture
 from lmsweep.margin.layers import resolve_layers
-from lmsweep.models import ConvNet, WideResNet
+from lmsweep.models import ConvNet, InceptionV3, WideResNet
 
 GAMMA, CLIP = 1.0, 2.0
 
@@ -47,6 +47,13 @@ def wide_resnet(batch: int = 32) -> Setting:
     torch.manual_seed(0)
     net = WideResNet((3, 32, 32), 10, depth=16, width=2)
     return Setting(net, torch.rand(batch, 3, 32, 32), torch.randint(10, (batch,)), "even:5")
+
+
+def inception(batch: int = 2) -> Setting:
+    """The paper's network for ImageNet, full size, without its auxiliary head, at all layers."""
+    torch.manual_seed(0)
+    net = InceptionV3((3, 299, 299), 1000, aux_weight=0.4).eval()
+    return Setting(net, torch.rand(batch, 3, 299, 299), torch.randint(1000, (batch,)), "all")
 
 
 def _finish(setting: Setting, loss: Tensor) -> Tensor:

@@ -108,7 +108,6 @@ def _results(name: str, config: RunConfig) -> dict[str, Any]:
         "id": name,
         "method": config.method_name(),
         "seed": config.seed,
-        "selection": config.trainer.selection,
         "metrics": {"selected_step": 100, "steps": 200, **metrics},
         "data": {"name": config.data.name},
         "seconds": 2.0,

@@ -1,34 +1,80 @@
-"""Where a result came from: commit and versions."""
+"""Where a result came from: commit, versions, the lock file and the machine."""
 
+import hashlib
+import os
 import platform
 import subprocess
+import sys
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
+# The widest vectors that torch's kernels use: with others, sums are added in another order.
+_INSTRUCTIONS = ("avx512f", "avx2", "avx", "asimd")
 _PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "numpy")
 
 
 @cache
 def provenance() -> dict[str, Any]:
-    """The commit of this checkout (None outside of one), whether it was changed, and versions."""
-    commit = _git(_ROOT, "rev-parse", "HEAD") if (_ROOT / ".git").exists() else None
+    """The commit of this checkout (None outside of one), whether it was changed, versions and the machine."""
+    commit = _git(ROOT, "rev-parse", "HEAD") if (ROOT / ".git").exists() else None
     return {
         "commit": commit,
-        "dirty": bool(_git(_ROOT, "status", "--porcelain")) if commit else None,
+        "dirty": bool(_git(ROOT, "status", "--porcelain")) if commit else None,
         "python": platform.python_version(),
         **{name: version(name) for name in _PACKAGES},
+        "lock": _hash(ROOT / "requirements.lock"),
+        "machine": machine(),
     }
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """What decides how fast a run is, and how its sums are rounded: processor, its instructions, GPUs."""
+    flags = _cpuinfo("flags").split() or _cpuinfo("Features").split()
+    torch = sys.modules.get("torch")  # who has not imported it computes nothing
+    count = torch.cuda.device_count() if torch else 0
+    return {
+        "cpu": _cpuinfo("model name") or platform.processor(),
+        "architecture": platform.machine(),
+        "instructions": next((name for name in _INSTRUCTIONS if name in flags), ""),
+        "cores": os.cpu_count(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(count)] if torch else [],
+    }
+
+
+def energy_joules() -> float | None:
+    """What the processors say they have used so far (Intel RAPL); None where nobody may read it.
+
+    The counters are the machine's: what else runs on it counts as well.
+    """
+    try:
+        zones = sorted(Path("/sys/class/powercap").glob("intel-rapl:?/energy_uj"))
+        return sum(int(zone.read_text()) for zone in zones) / 1e6 if zones else None
+    except OSError:
+        return None
+
+
+def _cpuinfo(key: str) -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # no Linux
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
+
+
+def _hash(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else None
 
 
 @cache
 def version_name() -> str | None:
     """The commit as `git describe` names it; None outside of a checkout."""
-    if not (_ROOT / ".git").exists():
+    if not (ROOT / ".git").exists():
         return None
-    return _git(_ROOT, "describe", "--tags", "--always", "--dirty")
+    return _git(ROOT, "describe", "--tags", "--always", "--dirty")
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -40,7 +40,7 @@ WANDB = (
 )
 # Keys that change the results of a run but hardly its duration.
 FREE = (
-    *("seed", "data.fraction", "data.label_noise", "data.noisy_validation", "model.dropout"),
+    *("seed", "data.fraction", "data.label_noise", "model.dropout"),
     *("margin.norm", "margin.gamma", "margin.weight", "margin.epsilon", "margin.clip"),
 )
 

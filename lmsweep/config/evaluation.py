@@ -25,6 +25,7 @@ class StoredRunsConfig(Node):
     """What every command over stored runs has."""
 
     runs: Annotated[list[str], Field(description="a list of run ids")]
+    checkpoint: Annotated[Literal["best", "last"], Field(description="best or last")]
     split: Annotated[Literal["test", "val", "train"], Field(description="test, val or train")]
     samples: Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null for all")]
     batch_size: Count

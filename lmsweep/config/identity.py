@@ -33,7 +33,8 @@ def drop(tree: dict[str, Any], keys: Iterable[str]) -> None:
 
 
 # Raise this when training changes in a way that makes old results incomparable: every run gets a new id.
-SEMANTICS_VERSION = 1
+# 2: a run keeps its best and its last weights and the results of both; which ones count, a figure says.
+SEMANTICS_VERSION = 2
 
 
 def run_id(config: Mapping[str, Any], version: int = SEMANTICS_VERSION) -> str:

@@ -66,7 +66,6 @@ class DataConfig(Node):
     source: Component
     fraction: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
     label_noise: Annotated[float, Field(ge=0, lt=1, description="a number in [0, 1)")]
-    noisy_validation: Flag
     root: Name
     workers: Whole
     mean: Annotated[list[float] | None, Field(description="a list of numbers, one per channel, or null")]
@@ -119,12 +118,11 @@ class AdversarialConfig(Node):
 
 
 class TrainerConfig(Node):
-    """`trainer`: how long, in what batches, on what hardware, and which weights are kept."""
+    """`trainer`: how long, in what batches, and on what hardware."""
 
     max_steps: Count
     batch_size: Count
     val_every: Count
-    selection: Annotated[Literal["best", "last"], Field(description="best or last")]
     gradient_clip: Annotated[float | None, Field(gt=0, description="a number > 0, or null")]
     accelerator: Annotated[Literal["auto", "cpu", "gpu"], Field(description="auto, cpu or gpu")]
     precision: Annotated[
@@ -215,8 +213,6 @@ class RunConfig(Node):
         for key in ("compile", "channels_last"):
             if not config["trainer"].get(key):
                 config["trainer"].pop(key, None)
-        if self.data.label_noise == 0:
-            del config["data"]["noisy_validation"]
         for key in ("mean", "std"):
             if config["data"][key] is None:
                 del config["data"][key]

@@ -40,6 +40,10 @@ class Split:
         """The samples at `indices`, with other labels when these are given."""
         return Split(self._x[indices], self.y[indices] if labels is None else labels)
 
+    def with_labels(self, labels: Tensor) -> "Split":
+        """The same samples with other labels."""
+        return self.select(torch.arange(len(self)), labels)
+
     def to(self, device: torch.device | str) -> "Split":
         """The same samples, whose batches come on `device`."""
         return Split(self._x.to(device), self.y.to(device))
@@ -64,7 +68,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set as a run sees it."""
+    """A data set as a run sees it; `clean` are the true labels of `val`, where some of them are wrong."""
 
     train: Split
     val: Split
@@ -72,6 +76,7 @@ class Dataset:
     num_classes: int
     fingerprint: dict[str, str | int] = field(default_factory=dict)
     augment: Augmentation | None = None
+    clean: Tensor | None = None
     remarks: tuple[str, ...] = ()  # what a reader of the results should know, a sentence each
 
     @property

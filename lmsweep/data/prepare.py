@@ -15,12 +15,11 @@ def prepare(
     seed: int,
     fraction: float = 1.0,
     label_noise: float = 0.0,
-    noisy_validation: bool = True,
 ) -> Dataset:
     """Make the splits of a run. Each draw has a seed of its own, so methods and models share all of them.
 
-    Validation labels are flipped like training labels unless `noisy_validation` is false: whoever has noisy
-    labels has no clean ones to choose weights by. Test labels are never flipped.
+    Validation labels are flipped like training labels: whoever has noisy labels has no clean ones to choose
+    weights by. What clean ones would choose is recorded beside it. Test labels are never flipped.
     """
     if source.num_classes < 2:
         raise ValueError(f"a data set of {source.num_classes} class has nothing to tell apart")
@@ -31,8 +30,7 @@ def prepare(
     kept = rest[: subset_size(len(rest), fraction)]
     noise_seed = derive_seed(seed, "noise")
     labels = flip_labels(source.pool.y, kept, source.num_classes, label_noise, noise_seed)
-    if noisy_validation:
-        labels = flip_labels(labels, held_out, source.num_classes, label_noise, noise_seed)
+    labels = flip_labels(labels, held_out, source.num_classes, label_noise, noise_seed)
     train = source.pool.select(kept, labels[kept])
     val = source.pool.select(held_out, labels[held_out])
     fingerprint: dict[str, str | int] = {
@@ -45,8 +43,16 @@ def prepare(
         "val_labels": _digest(val.y),
         "flipped": int((source.pool.y[kept] != train.y).sum()),
     }
-    remarks = _remarks(source.pool.y[kept], source.num_classes)
-    return Dataset(train, val, source.test, source.num_classes, fingerprint, remarks=remarks)
+    clean = source.pool.y[held_out]
+    return Dataset(
+        train,
+        val,
+        source.test,
+        source.num_classes,
+        fingerprint,
+        clean=None if torch.equal(clean, val.y) else clean,
+        remarks=_remarks(source.pool.y[kept], source.num_classes),
+    )
 
 
 def _remarks(labels: Tensor, num_classes: int) -> tuple[str, ...]:

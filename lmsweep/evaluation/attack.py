@@ -1,5 +1,6 @@
 """Attack stored runs: which measurements a request means, and how they are made."""
 
+from functools import partial
 from typing import Any
 
 from lmsweep.config.evaluation import EvaluationConfig, Measurement
@@ -49,7 +50,8 @@ def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
     if not isinstance(config, EvaluationConfig):
         raise TypeError(f"{type(config).__name__} describes no attack")
     device, attack = device_of(config), config.attack
-    source = load_run(runs[measurement.source or measurement.targets[0]], config.root, device)
+    load = partial(load_run, root=config.root, device=device, which=config.checkpoint)
+    source = load(runs[measurement.source or measurement.targets[0]])
     batches = batches_of(config, source.data)
     if measurement.source is None:
         stop = measurement.frozen["attack"].get("early_stop", False)
@@ -57,9 +59,7 @@ def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
         curves = {measurement.targets[0]: found}
     else:
         networks = {
-            name: source.network
-            if name == measurement.source
-            else load_run(runs[name], config.root, device).network
+            name: source.network if name == measurement.source else load(runs[name]).network
             for name in measurement.targets
         }
         curves = transfer_curves(source.network, networks, batches, attack, seed=config.seed)

@@ -1,6 +1,7 @@
 """Is a run's robustness real, or are its gradients masked? The audit of stored runs."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from lmsweep.config.evaluation import AuditConfig, Measurement
@@ -52,8 +53,9 @@ def measure_audit(measurement: Measurement, runs: Runs) -> dict[str, Any]:
     if not isinstance(config, AuditConfig):
         raise TypeError(f"{type(config).__name__} describes no audit")
     device = device_of(config)
-    checkpoint = load_run(runs[measurement.targets[0]], config.root, device)
-    source = load_run(runs[measurement.source], config.root, device) if measurement.source else None
+    load = partial(load_run, root=config.root, device=device, which=config.checkpoint)
+    checkpoint = load(runs[measurement.targets[0]])
+    source = load(runs[measurement.source]) if measurement.source else None
     evidence = measure(
         checkpoint.network,
         batches_of(config, checkpoint.data),

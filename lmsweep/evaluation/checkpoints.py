@@ -22,16 +22,15 @@ class Checkpoint:
     data: Dataset
 
 
-def load_run(run: StoredRun, root: str, device: torch.device) -> Checkpoint:
-    """The selected weights of a finished run, in the network they belong to.
+def load_run(run: StoredRun, root: str, device: torch.device, which: str = "best") -> Checkpoint:
+    """The best or the last weights of a finished run, in the network they belong to.
 
     Data sets are read from `root`: where they were when the run was trained says nothing about here and now.
     """
-    state = load_checkpoint(run.folder.checkpoint)
+    path = run.folder.checkpoint if which == "best" else run.folder.last
+    state = load_checkpoint(path)
     if state is None or FINISHED not in state:
-        raise UserError(
-            f"Run {run.id} has no weights in {run.folder.checkpoint}; delete its folder and train it again."
-        )
+        raise UserError(f"Run {run.id} has no weights in {path}; delete its folder and train it again.")
     config = run.config.model_copy(update={"data": run.config.data.model_copy(update={"root": root})})
     data = build_data(config)
     module = build_module(config, data)

@@ -39,7 +39,7 @@ def measure_distances(measurement: Measurement, runs: Runs, folder: JobFolder) -
     config, (target,) = measurement.config, measurement.targets
     if not isinstance(config, DistancesConfig):
         raise TypeError(f"{type(config).__name__} describes no distances")
-    checkpoint = load_run(runs[target], config.root, device_of(config))
+    checkpoint = load_run(runs[target], config.root, device_of(config), config.checkpoint)
     batches = batches_of(config, checkpoint.data)
     agreements = [
         compare_distances(

@@ -16,7 +16,7 @@ AROUND = 0.08  # of the data's width, on every side
 def measure_regions(measurement: Measurement, runs: Runs, folder: JobFolder) -> dict[str, float]:
     """Score a grid around the data: above 0 the network decides for class 1."""
     config, (target,) = measurement.config, measurement.targets
-    loaded = load_run(runs[target], config.root, device_of(config))
+    loaded = load_run(runs[target], config.root, device_of(config), config.checkpoint)
     train, test = loaded.data.train, loaded.data.test
     everything = torch.cat([train.x, test.x]).flatten(1)
     low, high = everything.amin(0), everything.amax(0)

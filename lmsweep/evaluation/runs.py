@@ -79,7 +79,7 @@ def check_transfer(source: StoredRun, target: StoredRun, split: str) -> None:
 def _draw(config: RunConfig) -> tuple[Any, ...]:
     """What decides which samples and labels are for training and validation."""
     data = config.data
-    return config.seed, data.fraction, data.label_noise, data.noisy_validation
+    return config.seed, data.fraction, data.label_noise
 
 
 def _finished_cross_entropy(outputs: str) -> Iterator[StoredRun]:

@@ -21,7 +21,6 @@ NOT_A_HYPERPARAMETER = (
     *("seed", "method.criterion", "method.margin", "adversarial.kind"),
     *("margin.norm", "margin.layers", "margin.score", "margin.exact"),
 )
-COST = ["method", "seconds_per_step", "ratio", "n"]
 DISTANCE_METRIC = "test_distance_"  # of panels over training steps: the layer's name follows
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
@@ -78,12 +77,32 @@ def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
                     "seed": config.seed,
                     "setting": hyperparameters[name],
                     **results["metrics"],
+                    **_of_selections(results),
                     **{key: keys.get(key, math.nan) for key in chosen},
-                    "seconds_per_step": results["train_seconds"] / results["metrics"]["steps"],
                 }
             )
-    columns = ["run", "method", "seed", "setting", "val_accuracy", "seconds_per_step", *chosen]
+    columns = ["run", "method", "seed", "setting", "val_accuracy", *chosen]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+
+
+def _of_selections(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run has of its other weights; where no label is wrong, clean labels choose the same weights."""
+    unknown = dict.fromkeys(results["metrics"], math.nan)
+    found = {"best_clean": results["metrics"], "last": unknown, **results.get("selections", {})}
+    return {
+        f"{name}/{key}": value
+        for name, metrics in found.items()
+        for key, value in (unknown | metrics).items()
+    }
+
+
+def of_checkpoint(rows: pd.DataFrame, checkpoint: str) -> pd.DataFrame:
+    """The rows with the metrics of the best, the last, or by clean validation labels the best weights."""
+    named = {column: column.removeprefix(f"{checkpoint}/") for column in rows.columns}
+    other = {name: rows[column] for column, name in named.items() if name != column}
+    if checkpoint == "best_clean" and "val_clean_accuracy" in other:  # hyperparameters, too
+        other["val_accuracy"] = other["val_clean_accuracy"].fillna(other["val_accuracy"])
+    return rows.assign(**other)
 
 
 def axes_of(spec: FigureSpec) -> list[str]:
@@ -93,16 +112,23 @@ def axes_of(spec: FigureSpec) -> list[str]:
 
 
 def points_of(
-    panels: Iterable[Panel], rows: pd.DataFrame, curves: Mapping[str, Mapping[str, Any]], store: Store
+    panels: Iterable[Panel],
+    rows: pd.DataFrame,
+    curves: Mapping[str, Mapping[str, Any]],
+    store: Store,
+    checkpoint: str = "best",
 ) -> pd.DataFrame:
     """The points of panels; `curves` has by attack and run what evaluations found.
+
+    Unless a panel names another one, metrics are those of this `checkpoint` of the runs.
 
     Points over training steps have the column `split` too. A run whose evaluation is missing gets one point
     without y, so that selection sees all settings.
     """
     points: list[dict[str, Any]] = []
     for panel in panels:
-        mine = rows[rows["method"].isin(panel.methods)].to_dict("records")
+        shown = of_checkpoint(rows, panel.checkpoint or checkpoint)
+        mine = shown[shown["method"].isin(panel.methods)].to_dict("records")
         measured = _measured(panel, mine, curves.get(panel.attack or "", {}), store)
         for row, places in zip(mine, measured, strict=True):
             about = {key: row[key] for key in ("method", "seed", "run", "setting")}
@@ -150,22 +176,6 @@ def _at(panel: Panel, curve: Mapping[str, Any] | None) -> float:
     return math.nan if curve is None else curve["accuracy"][curve["strengths"].index(panel.y.at)]
 
 
-def cost_rows(rows: pd.DataFrame, methods: Iterable[str]) -> list[dict[str, Any]]:
-    """Median seconds of a training step per method, and how many times cross-entropy's that is."""
-    seconds = {method: rows[rows["method"] == method]["seconds_per_step"] for method in methods}
-    base = float(seconds["xent"].median()) if "xent" in seconds else math.nan
-    return [
-        {
-            "method": method,
-            "seconds_per_step": float(values.median()),
-            "ratio": None if math.isnan(base) else float(values.median()) / base,
-            "n": len(values),
-        }
-        for method, values in seconds.items()
-        if len(values)
-    ]
-
-
 def expected_cells(
     sweep: Sweep, spec: FigureSpec, attacks: Mapping[str, EvaluationConfig]
 ) -> Iterator[dict[str, Any]]:
@@ -193,3 +203,19 @@ def _places(
     if panel.x.key == "step":
         return [(float(run.trainer.max_steps),) for run in runs]
     return on_axis(dotted(run.identity_dict()).get(str(panel.x.key), math.nan) for run in runs)
+
+
+def training(store: Store, runs: Iterable[str]) -> dict[str, Any]:
+    """What runs took together and at most, and the machines that they say they ran on."""
+    found = [results for run in runs if (results := store.folder(run).read_results())]
+    seconds = [float(results["seconds"]) for results in found]
+    joules = [
+        math.nan if results.get("energy_joules") is None else results["energy_joules"] for results in found
+    ]
+    machines = {json.dumps(results.get("provenance", {}).get("machine"), sort_keys=True) for results in found}
+    return {
+        "seconds": round(math.fsum(seconds), 1),
+        "longest": round(max(seconds, default=0.0), 1),
+        "energy_joules": None if math.isnan(sum(joules, 0.0)) else round(sum(joules, 0.0)),
+        "machines": [json.loads(machine) for machine in sorted(machines - {"null"})],
+    }

@@ -54,7 +54,7 @@ def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> 
     common = [override for override in overrides if override not in of_attacks]
     configs = {}
     for name, attack in spec.attacks.items():
-        own = [*attack.overrides, *common]
+        own = [f"checkpoint={spec.checkpoint}", *attack.overrides, *common]
         if of_attacks:
             keys = _composed("evaluation", outputs, own)["attack"]
             own += [override for override in of_attacks if _key(override) in keys]
@@ -101,7 +101,10 @@ def audits(sweep: Sweep, spec: FigureSpec, selected: pd.DataFrame) -> Iterator[W
     """The masking audit of the first seed of each method that the figure attacks."""
     if not spec.audit:
         return
-    config = parse_as(AuditConfig, _composed("audit", str(sweep.outputs), sweep.grid.audit))
+    config = parse_as(
+        AuditConfig,
+        _composed("audit", str(sweep.outputs), [f"checkpoint={spec.checkpoint}", *sweep.grid.audit]),
+    )
     attackers = _attackers(selected)
     rows = selected[selected["panel"].isin(spec.attack_panels)].sort_values("seed")
     for method, row in rows.drop_duplicates("method").set_index("method").iterrows():
@@ -113,7 +116,8 @@ def regions(sweep: Sweep, spec: FigureSpec, points: pd.DataFrame) -> Iterator[Wa
     """The decision regions of the first seed of each method, in the order of the figure."""
     if spec.kind != "regions":
         return
-    composed = _composed("stored_runs", str(sweep.outputs), ["accelerator=cpu"])
+    overrides = ["accelerator=cpu", f"checkpoint={spec.checkpoint}"]
+    composed = _composed("stored_runs", str(sweep.outputs), overrides)
     config = parse_as(StoredRunsConfig, composed)
     first = points.sort_values("seed").drop_duplicates("method").set_index("method")["run"]
     for method in spec.methods:

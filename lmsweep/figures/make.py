@@ -55,7 +55,7 @@ def measurements(sweep: Sweep) -> list[Wanted]:
     spec, store = spec_of(sweep), Store(sweep.outputs)
     rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec))
     chosen, asked = _attacked(spec, rows, attack_configs_of(sweep, spec), store)
-    points = collect.points_of(spec.panels, rows, {}, store)
+    points = collect.points_of(spec.panels, rows, {}, store, spec.checkpoint)
     points = select(spec.selection, points, spec.attack_panels)
     return [*asked, *audits(sweep, spec, chosen), *regions(sweep, spec, points)]
 
@@ -67,18 +67,18 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
     configs = attack_configs_of(sweep, spec)
     chosen_to_attack, asked = _attacked(spec, rows, configs, store)
     found, evaluation_ids = curves(asked)
-    points = collect.points_of(spec.panels, rows, found, store)
+    points = collect.points_of(spec.panels, rows, found, store, spec.checkpoint)
     chosen = select(spec.selection, points, spec.attack_panels)
     tested = chosen[chosen["split"] == "test"] if "split" in chosen else chosen
     table = _table(spec, chosen)
     expected = list(expected_cells(sweep, spec, configs))
     gone = missing(tested, spec, expected)
-    cost = collect.cost_rows(rows, spec.methods)
     record = build_record(
         spec,
         scale=sweep.label,
         command=sweep.command,
         provenance=provenance(),
+        training=collect.training(store, rows["run"]),
         points=tested,
         table=table,
         trained=len(rows),
@@ -87,13 +87,11 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
         claims=check_claims(
             spec,
             tested,
-            pd.DataFrame(cost, columns=collect.COST),
             sweep.label,
             same_data=sweep.grid.same_data,
             expected=expected,
         ),
         audit=verdicts(list(audits(sweep, spec, chosen_to_attack)), judge),
-        cost=cost,
     )
     figure = _draw(sweep, spec, table, tested, gone)
     path = sweep.drawn
@@ -134,7 +132,7 @@ def _attacked(
     spec: FigureSpec, rows: pd.DataFrame, configs: Mapping[str, EvaluationConfig], store: Store
 ) -> tuple[pd.DataFrame, list[Wanted]]:
     panels = [panel for panel in spec.panels if panel.attack is not None]
-    points = collect.points_of(panels, rows, {}, store)
+    points = collect.points_of(panels, rows, {}, store, spec.checkpoint)
     chosen = select(spec.selection, points, spec.attack_panels)
     return chosen, list(attacks(spec, chosen, configs))
 

@@ -7,9 +7,13 @@ from typing import Any, get_args
 
 from lmsweep.figures.claims.verdicts import HEAD, claim_rows
 from lmsweep.figures.record import Record
-from lmsweep.figures.statistics import Verdict
+from lmsweep.figures.statistics import RULE, Verdict
 from lmsweep.figures.words import NOTHING, text
 
+OLD_RULE = (
+    "**Drawn by the old rule**: intervals and verdicts are those of a bootstrap over seeds, which is too "
+    "sure of itself with so few. To be drawn anew."
+)
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
@@ -77,6 +81,8 @@ def _summary(records: Sequence[Record]) -> str:
 def _section(record: Record) -> list[str]:
     lines = [f"## {record.figure}", "", f"{record.title} ({record.paper}). {record.question}", ""]
     lines += [f"![{record.title}]({record.figure}.png)", ""]
+    if record.intervals != RULE:
+        lines += [OLD_RULE, ""]
     lines.append(table(HEAD, claim_rows(record.claims)) if record.claims else "(none)")
     if record.audit:
         audits = [[row.method, row.verdict, "; ".join(row.reasons) or NOTHING] for row in record.audit]

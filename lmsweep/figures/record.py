@@ -14,9 +14,9 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lmsweep.errors import UserError
-from lmsweep.figures.select import SENTENCES
+from lmsweep.figures.select import SENTENCES, WEIGHTS
 from lmsweep.figures.spec import FigureSpec, Reference
-from lmsweep.figures.statistics import Verdict
+from lmsweep.figures.statistics import RULE, Verdict
 from lmsweep.files import write_atomically
 
 SCALES = ("smoke", "laptop", "workstation", "paper")  # small ones first
@@ -29,9 +29,10 @@ class _Part(BaseModel):
 
 
 class Selection(_Part):
-    """How hyperparameters were chosen."""
+    """How hyperparameters and weights were chosen."""
 
     rule: str
+    checkpoint: str
     sentence: str
 
 
@@ -78,15 +79,6 @@ class Audit(_Part):
     reasons: list[str]
 
 
-class Cost(_Part):
-    """What one training step costs; `ratio` counts steps of cross-entropy, and is None without those."""
-
-    method: str
-    seconds_per_step: float
-    ratio: float | None
-    n: int
-
-
 class Record(_Part):
     """One figure at one scale; the file has these keys in this order."""
 
@@ -97,7 +89,9 @@ class Record(_Part):
     question: str
     command: str
     provenance: dict[str, Any]
+    training: dict[str, Any]  # what the runs took, and on which machines
     selection: Selection
+    intervals: str  # how they were made; "bootstrap" in records of the old rule, which are too narrow
     runs: list[str]
     evaluations: list[str]
     seeds: list[int]
@@ -106,7 +100,6 @@ class Record(_Part):
     selected: list[Selected]
     claims: list[JudgedClaim]
     audit: list[Audit]
-    cost: list[Cost]
     references: list[Reference]
 
 
@@ -116,6 +109,7 @@ def build_record(
     scale: str,
     command: str,
     provenance: Mapping[str, Any],
+    training: Mapping[str, Any],
     points: pd.DataFrame,
     table: pd.DataFrame,
     trained: int,
@@ -123,9 +117,8 @@ def build_record(
     evaluations: Iterable[str] = (),
     claims: Sequence[JudgedClaim] = (),
     audit: Rows = (),
-    cost: Rows = (),
 ) -> Record:
-    """Everything about a figure but its picture, without times: the same store gives the same record.
+    """Everything about a figure but its picture: the same store gives the same record.
 
     `points` are the selected ones; a table without the column `selected` (distances) has no choice to tell.
     """
@@ -138,7 +131,13 @@ def build_record(
             "question": spec.question,
             "command": command,
             "provenance": dict(provenance),
-            "selection": {"rule": spec.selection, "sentence": SENTENCES[spec.selection]},
+            "training": dict(training),
+            "selection": {
+                "rule": spec.selection,
+                "checkpoint": spec.checkpoint,
+                "sentence": f"{SENTENCES[spec.selection]} {WEIGHTS[spec.checkpoint]}",
+            },
+            "intervals": RULE,
             "runs": sorted(set(points["run"])),
             "evaluations": sorted(set(evaluations)),
             "seeds": sorted({int(seed) for seed in points["seed"]}),
@@ -147,7 +146,6 @@ def build_record(
             "selected": _selected(table) if "selected" in table else [],
             "claims": claims,
             "audit": audit,
-            "cost": cost,
             "references": spec.references,
         }
     )

@@ -22,7 +22,7 @@ from lmsweep.figures.claims.verdicts import claim_rows
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.record import Missing, Record, Selected, read_records
 from lmsweep.figures.statistics import Verdict
-from lmsweep.figures.words import NOTHING, count, text
+from lmsweep.figures.words import count, text
 from lmsweep.files import write_atomically
 
 ROWS_SHOWN = 200
@@ -101,8 +101,10 @@ def _column(table: Table | None, name: str) -> list[str]:
 def _numbers(table: Table) -> dict[str, Any]:
     """The CSV, without the columns that the page shows elsewhere."""
     header, *rows = table
-    # `setting` is JSON of all hyperparameters, which have a table of their own.
-    shown = sorted((name != "panel", place) for place, name in enumerate(header) if name != "setting")
+    # `setting` is JSON of all hyperparameters, which have a table of their own; the picture shows the seeds.
+    shown = sorted(
+        (name != "panel", place) for place, name in enumerate(header) if name not in ("setting", "values")
+    )
     places = [place for _, place in shown]
     return {
         "header": [header[place] for place in places],
@@ -158,15 +160,13 @@ FILTERS = {
     "count": count,
     "anchor": anchor,
     "percent": "{:.2%}".format,
-    "milliseconds": lambda seconds: f"{1000 * seconds:.3g} ms",
-    "times": lambda ratio: NOTHING if ratio is None else f"{ratio:.2f} ×",  # noqa: RUF001 - times
     "url": lambda name: quote(name, safe=""),
 }
 # What a verdict means, and a sign beside the word for those who do not see the colour.
 VERDICTS: dict[Verdict, tuple[str, str]] = {
     "holds": ("✓", "our numbers agree, and the 95% intervals over seeds leave no doubt"),
     "fails": ("✗", "our numbers disagree, and the intervals leave no doubt"),
-    "not resolved": ("≈", "the intervals allow both, or there are fewer than 2 seeds"),
+    "not resolved": ("≈", "the intervals allow both, or there are fewer than 3 seeds"),
     "not run": ("○", "something that the claim needs was not run, or cannot be seen in the figure"),
 }
 

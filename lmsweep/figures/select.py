@@ -19,6 +19,11 @@ SENTENCES = {
     ),
     "all": "No selection: every method has one setting, and all its runs are shown.",
 }
+WEIGHTS = {
+    "best": "Of each run the weights with the best validation accuracy.",
+    "best_clean": "Of each run the weights with the best accuracy on validation images with clean labels.",
+    "last": "Of each run the last weights.",
+}
 
 
 def select(rule: str, points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:

@@ -19,6 +19,8 @@ Unit = Annotated[Literal["none", "percent"], Field(description="none or percent"
 Method = Annotated[
     str, Field(pattern=METHOD, description="a method as runs name it: xent, margin_l2_all, xent+pgd, ...")
 ]
+# Which weights of a run: the best on validation labels as they are, on true ones, or the last.
+Checkpoint = Literal["best", "best_clean", "last"]
 # A list whose items have a schema of their own, which explains what is wrong with an item.
 Parts = Field(description="a list of groups of keys")
 
@@ -44,13 +46,14 @@ class YAxis(Node):
 
 
 class Panel(Node):
-    """One pair of axes."""
+    """One pair of axes; `checkpoint` says whose weights it shows, where not the figure's."""
 
     name: Annotated[str, Field(pattern=r"^\w+$", description="a name of letters, digits and underscores")]
     title: Name
     x: XAxis
     y: YAxis
     methods: Annotated[list[Method], Field(min_length=1, description="a list of methods as runs name them")]
+    checkpoint: Annotated[Checkpoint | None, Field(description="best, best_clean, last or null")] = None
 
     @property
     def attack(self) -> str | None:
@@ -87,6 +90,7 @@ class FigureSpec(Node):
         Literal["curves", "regions", "distances"], Field(description="curves, regions or distances")
     ]
     selection: Annotated[Literal["best_validation", "all"], Field(description="best_validation or all")]
+    checkpoint: Annotated[Checkpoint, Field(description="best, best_clean or last")] = "best"
     panels: Annotated[list[Panel], Parts] = Field(default_factory=list)
     attacks: Annotated[dict[str, AttackSpec], Field(description="a group of names with overrides")] = Field(
         default_factory=dict
@@ -158,6 +162,8 @@ def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
         yield f"figure.name={spec.name} is not allowed: it must be the file's name, {stem}"
     if not spec.panels and spec.kind == "curves":
         yield "figure.panels=[] is not allowed: a figure of kind curves must have one or more"
+    if spec.checkpoint == "best_clean" and (spec.attacks or spec.kind == "regions"):
+        yield "figure.checkpoint=best_clean is not allowed with attacks or regions: it must be best or last"
     names = [panel.name for panel in spec.panels]
     yield from _repeated("figure.panels", "name", names)
     for panel in spec.panels:
@@ -183,6 +189,8 @@ def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
 
 def _axis_problems(part: str, panel: Panel, attacks: Mapping[str, AttackSpec]) -> Iterator[str]:
     x, y = panel.x, panel.y
+    if panel.attack is not None and panel.checkpoint is not None:
+        yield f"{part}.checkpoint={panel.checkpoint} is not allowed with an attack: it must be the figure's"
     if (y.attack is None) != (y.at is None):
         yield f"{part}.y is not allowed with attack={y.attack} and at={y.at}: it must have both or none"
     if x.attack is not None and y.attack is not None:

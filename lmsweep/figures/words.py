@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
-from lmsweep.figures.statistics import Comparison
+from lmsweep.figures.statistics import ENOUGH_SEEDS, Comparison
 
 NOTHING = "–"  # noqa: RUF001 - a dash for the eye
 
@@ -22,18 +23,18 @@ def place(x: float | None, unit: str) -> str:
 
 
 def with_interval(comparison: Comparison, unit: str, sign: bool = False) -> str:
-    """Mean and interval; one seed has no interval."""
+    """Mean and interval; too few seeds have none."""
     mean = amount(comparison.mean, unit)
     if sign and float(mean.removesuffix("%")) > 0:
         mean = f"+{mean}"
-    if comparison.n < 2:
+    if comparison.n < ENOUGH_SEEDS:
         return mean
     return f"{mean} [{_scaled(comparison.low, unit)}, {_scaled(comparison.high, unit)}]"
 
 
 def weakest(found: Sequence[Comparison], threshold: float, x_unit: str, y_unit: str, per: str = "") -> str:
     """The comparison that decides, with its interval, and how many of all comparisons hold."""
-    least = min(found, key=lambda c: (c.verdict(threshold) != "fails", c.low - threshold, c.mean))
+    least = min(found, key=lambda c: (c.verdict(threshold) != "fails", c.low if c.n > 1 else -inf, c.mean))
     said = f"{with_interval(least, y_unit, sign=True)}{per}{place(least.x, x_unit)}"
     if len(found) == 1:
         return said

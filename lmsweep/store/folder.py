@@ -36,6 +36,7 @@ class JobFolder:
     results = _File("results.json")
     metrics = _File("metrics.jsonl")
     checkpoint = _File("checkpoint.ckpt")
+    last = _File("last.ckpt")
     error = _File("error.txt")
     log = _File("log.txt")
 
@@ -119,5 +120,5 @@ class JobFolder:
 
     def forget_outcome(self) -> None:
         """Delete what the work left, so that it starts afresh; the caller holds the store's lock."""
-        for file in (self.results, self.checkpoint, self.metrics, self.error, self.log):
+        for file in (self.results, self.checkpoint, self.last, self.metrics, self.error, self.log):
             file.unlink(missing_ok=True)

@@ -49,8 +49,8 @@ def _used_by_figures(outputs: Path) -> set[str]:
 def _garbage(folder: JobFolder, used: set[str]) -> Iterator[Path]:
     status = folder.read_status()
     yield from _leftovers(folder)
-    if status.get("state") == "done" and folder.id not in used and folder.checkpoint.exists():
-        yield folder.checkpoint
+    if status.get("state") == "done" and folder.id not in used:
+        yield from (path for path in (folder.checkpoint, folder.last) if path.exists())
 
 
 def _leftovers(folder: JobFolder) -> Iterator[Path]:

@@ -51,7 +51,6 @@ def build_data(config: RunConfig) -> Dataset:
             seed=config.seed,
             fraction=data.fraction,
             label_noise=data.label_noise,
-            noisy_validation=data.noisy_validation,
         )
     except ValueError as error:
         raise ConfigError(f"data={data.name} cannot be used: {error}.") from None

@@ -1,9 +1,9 @@
-"""One checkpoint file per run: while it trains, all that is needed to go on; then, the chosen weights."""
+"""While a run trains, one file with all that is needed to go on; then, its best and its last weights."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -14,6 +14,9 @@ from torch import Tensor
 from lmsweep.files import replacing, write_atomically
 
 FINISHED = "lmsweep_finished"
+# Which validation accuracy says that weights are the best so far. Clean labels are a yardstick that nobody
+# with noisy ones has: what they would choose is recorded, and not kept as a file.
+CHOSEN_BY = {"best": "val_accuracy", "best_clean": "val_clean_accuracy"}
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
@@ -22,6 +25,14 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
         return None
     checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return checkpoint
+
+
+class Chosen(NamedTuple):
+    """The best weights so far, by one of CHOSEN_BY."""
+
+    correct: int
+    step: int
+    weights: dict[str, Tensor]
 
 
 class RunCheckpoint(pl.Callback):
@@ -42,15 +53,17 @@ class RunCheckpoint(pl.Callback):
         self.seconds = seconds
         self.val_size = val_size
         self.seen_step = 0
-        self.best_correct = -1
-        self.best_step = 0
-        self.best_weights: dict[str, Tensor] = {}
+        self.chosen: dict[str, Chosen] = {}
         self._rng_state: dict[str, Any] | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Compare, then save."""
         # Whole numbers, because averages of equal counts may differ in the last bit.
-        correct = round(float(trainer.callback_metrics["val_accuracy"]) * self.val_size)
+        correct = {
+            name: round(float(trainer.callback_metrics[metric]) * self.val_size)
+            for name, metric in CHOSEN_BY.items()
+            if metric in trainer.callback_metrics
+        }
         self.consider(pl_module, correct, trainer.global_step)
         if trainer.state.fn != TrainerFn.FITTING:
             return  # the validation after the last step: what it saves is the finished checkpoint
@@ -61,12 +74,13 @@ class RunCheckpoint(pl.Callback):
         else:
             trainer.save_checkpoint(self.path)  # takes part in collecting what is saved; only rank 0 writes
 
-    def consider(self, module: pl.LightningModule, correct: int, step: int) -> None:
-        """Keep these weights if they are better than the best so far; the earlier of two equals stays."""
+    def consider(self, module: pl.LightningModule, correct: Mapping[str, int], step: int) -> None:
+        """Keep these weights where they are better than the best so far; the earlier of two equals stays."""
         self.seen_step = step
-        if correct > self.best_correct:
-            self.best_correct, self.best_step = correct, step
-            self.best_weights = {k: v.detach().clone() for k, v in module.state_dict().items()}
+        better = [n for n, count in correct.items() if n not in self.chosen or count > self.chosen[n].correct]
+        if better:
+            weights = {k: v.detach().clone() for k, v in module.state_dict().items()}
+            self.chosen |= {name: Chosen(correct[name], step, weights) for name in better}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -98,20 +112,18 @@ class RunCheckpoint(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The best weights travel with the checkpoint, and where it was made: not to validate there again."""
-        best = {"correct": self.best_correct, "step": self.best_step, "weights": self.best_weights}
-        return {**best, "seen_step": self.seen_step}
+        chosen = {name: best._asdict() for name, best in self.chosen.items()}
+        return {"chosen": chosen, "seen_step": self.seen_step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take up the best weights of an interrupted run."""
         self.seen_step = state_dict["seen_step"]
-        self.best_correct = state_dict["correct"]
-        self.best_step = state_dict["step"]
-        self.best_weights = state_dict["weights"]
+        self.chosen = {name: Chosen(**best) for name, best in state_dict["chosen"].items()}
 
 
-def save_finished(path: Path, module: pl.LightningModule, summary: dict[str, Any], seconds: float) -> None:
-    """Replace the checkpoint by the chosen weights; `summary` says how they were chosen."""
+def save_finished(path: Path, weights: Mapping[str, Tensor], summary: dict[str, Any], seconds: float) -> None:
+    """Write weights that training is done with; `summary` is what was measured of them."""
     # Through memory, because torch hides the reason when it cannot write to a path, such as a full disk.
     buffer = io.BytesIO()
-    torch.save({"state_dict": module.state_dict(), FINISHED: summary, "seconds": seconds}, buffer)
+    torch.save({"state_dict": dict(weights), FINISHED: summary, "seconds": seconds}, buffer)
     write_atomically(path, buffer.getvalue())

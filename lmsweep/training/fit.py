@@ -33,10 +33,10 @@ def fit(
     keeper: RunCheckpoint,
     world: World = ALONE,
     mirror: Mirror = no_mirror,
-) -> dict[str, Any]:
-    """Train from `checkpoint` or from the start; the module then has the chosen weights.
+) -> int:
+    """Train from `checkpoint` or from the start; the module then has its last weights, `keeper` the best.
 
-    `mirror` is told every line of metrics.jsonl.
+    `mirror` is told every line of metrics.jsonl. Returns the number of steps.
     """
     config, data, module = job.config, job.data, job.module
     step = checkpoint["global_step"] if checkpoint else 0
@@ -76,7 +76,8 @@ def fit(
     # Signals are for those who started this process: Lightning would talk to other ranks out of turn.
     trainer._signal_connector.register_signal_handlers = _nothing  # type: ignore[method-assign]
     device = trainer.strategy.root_device
-    train, val = data.train.to(device), data.val.to(device)
+    both = data.val if data.clean is None else data.val.with_labels(torch.stack([data.val.y, data.clean], 1))
+    train, val = data.train.to(device), both.to(device)
     stream = TrainingBatches(
         train,
         config.trainer.batch_size,
@@ -103,10 +104,7 @@ def fit(
         raise
     if keeper.seen_step != trainer.global_step:  # the last steps may lie after the last validation
         trainer.validate(module, validation, verbose=False)
-    if config.trainer.selection == "best":
-        module.load_state_dict(keeper.best_weights)
-        return {"selected_step": keeper.best_step, "steps": trainer.global_step}
-    return {"selected_step": trainer.global_step, "steps": trainer.global_step}
+    return trainer.global_step
 
 
 class _NoProfiler(PassThroughProfiler):

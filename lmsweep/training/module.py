@@ -62,12 +62,16 @@ class Classifier(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Accuracy and cross-entropy, averaged over the split by Lightning."""
-        x, y = batch
+        x, labels = batch
+        # Where validation labels are noisy, the true ones are in a second column.
+        y, *clean = labels.unbind(1) if labels.ndim == 2 else (labels,)
         logits = self(x)
         values = {
             "val_accuracy": (logits.argmax(1) == y).float().mean(),
             "val_loss": F.cross_entropy(logits, y),
         }
+        if clean:
+            values["val_clean_accuracy"] = (logits.argmax(1) == clean[0]).float().mean()
         # Lightning averages the sizes over processes and drops what is behind the point: so none has any.
         self.log_dict(values, batch_size=len(y) * self.trainer.world_size, sync_dist=True)
 

@@ -53,8 +53,10 @@ def _short_run(config: RunConfig, steps: int) -> float:
 
 def _with_few_samples(job: Parts, batch_size: int) -> Parts:
     data = job.data
+    val = _few(data.val)
+    clean = None if data.clean is None else data.clean[: len(val)]
     small = dataclasses.replace(
-        data, train=_few(data.train, batch_size), val=_few(data.val), test=_few(data.test)
+        data, train=_few(data.train, batch_size), val=val, test=_few(data.test), clean=clean
     )
     return dataclasses.replace(job, data=small)
 

@@ -1,4 +1,4 @@
-"""`run(config, folder)`: train one network, choose its weights on validation data, evaluate them."""
+"""`run(config, folder)`: train one network, evaluate its best weights (on validation data) and its last."""
 
 import os
 import time
@@ -15,7 +15,7 @@ from lmsweep.config.run import RunConfig
 from lmsweep.data import Dataset
 from lmsweep.errors import ConfigError
 from lmsweep.margin import MarginLoss
-from lmsweep.provenance import provenance
+from lmsweep.provenance import energy_joules, provenance
 from lmsweep.training.build import (
     build_data,
     build_margin,
@@ -107,7 +107,7 @@ def run(
     `company` brings the other processes that share the training; this one is rank 0.
     `listener` is told what is recorded.
     """
-    started = time.monotonic()
+    started, joules = time.monotonic(), energy_joules()
     checkpoint_path = folder / "checkpoint.ckpt"
     checkpoint = load_checkpoint(checkpoint_path)
     before = (
@@ -119,33 +119,63 @@ def run(
 
     if checkpoint is not None and FINISHED in checkpoint:
         # Stopped between the end of training and the record of its results.
-        chosen, train_seconds = checkpoint[FINISHED], before
+        measured, train_seconds = checkpoint[FINISHED], before
         job.module.load_state_dict(checkpoint["state_dict"])
         replay(folder / "metrics.jsonl", listener.log)
     else:
         keeper = RunCheckpoint(checkpoint_path, len(job.data.val), check_lease, seconds)
         with (company or NoCompany()).joined() as world:
-            chosen = fit(job, folder, checkpoint, keeper, world, listener.log)
+            steps = fit(job, folder, checkpoint, keeper, world, listener.log)
         train_seconds = seconds()
+        last = {name: value.detach().clone() for name, value in job.module.state_dict().items()}
+        weights = {name: (best.step, best.weights) for name, best in keeper.chosen.items()}
+        measured = measure(job, {**weights, "last": (steps, last)})
         check_lease()
-        save_finished(checkpoint_path, job.module, chosen, train_seconds)
-    data, config = job.data, job.config
-    metrics: dict[str, Any] = dict(chosen)
-    for name, split in (("train", data.train), ("val", data.val), ("test", data.test)):
-        metrics |= {f"{name}_{key}": value for key, value in evaluate(job.module, split).items()}
+        save_finished(folder / "last.ckpt", last, measured, train_seconds)
+        save_finished(checkpoint_path, job.module.state_dict(), measured, train_seconds)
+    config = job.config
     results = {
         "id": run_id,
         "method": config.method_name(),
         "seed": config.seed,
-        "selection": config.trainer.selection,
-        "metrics": metrics,
-        "data": data.fingerprint,
+        "metrics": measured["best"],
+        "selections": {name: values for name, values in measured.items() if name != "best"},
+        "data": job.data.fingerprint,
         "seconds": seconds(),
         "train_seconds": train_seconds,
+        "energy_joules": _used(joules, energy_joules()),  # of this attempt
         "provenance": provenance(),
     }
     listener.describe(results, partial(_portrait, job), checkpoint_path)
     return results
+
+
+def _used(before: float | None, after: float | None) -> float | None:
+    if before is None or after is None or after < before:  # counters start again at their end
+        return None
+    return after - before
+
+
+def measure(job: Parts, weights: Mapping[str, tuple[int, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Loss and accuracy of the weights of every selection, by name; the module then has the best ones.
+
+    Training data is the larger part, so it is evaluated for the best weights only.
+    """
+    data = job.data
+    splits = {"val": data.val, "test": data.test}
+    if data.clean is not None:
+        splits["val_clean"] = data.val.with_labels(data.clean)
+    steps, _ = weights["last"]
+    by_step: dict[int, dict[str, Any]] = {}
+    for name in sorted(weights, key=lambda name: name == "best"):
+        step, state = weights[name]
+        job.module.load_state_dict(state)
+        wanted = {**splits, "train": data.train} if name == "best" else splits
+        known = by_step.setdefault(step, {"selected_step": step, "steps": steps})
+        for split in [split for split in wanted if f"{split}_accuracy" not in known]:
+            found = evaluate(job.module, wanted[split])
+            known |= {f"{split}_{key}": value for key, value in found.items()}
+    return {name: by_step[step] for name, (step, _) in weights.items()}
 
 
 def _portrait(job: Parts) -> Portrait:

@@ -51,6 +51,7 @@ def test_a_run_leaves_the_promised_files_and_a_last_line(finished):
     run = only_run(outputs)
     assert sorted(p.name for p in run.iterdir()) == [
         "checkpoint.ckpt",
+        "last.ckpt",
         "config.yaml",
         "metrics.jsonl",
         "results.json",
@@ -66,7 +67,7 @@ def test_a_run_leaves_the_promised_files_and_a_last_line(finished):
     assert (status["state"], status["attempt"]) == ("done", 1)
     assert results["id"] == run.name
     assert results["method"] == "margin_l2_all"
-    assert results["selection"] == "best"
+    assert set(results["selections"]) == {"best_clean", "last"}
     assert results["data"]["train_size"] == 500
     assert results["data"]["flipped"] == 100
     lines = metric_lines(run)
@@ -110,15 +111,19 @@ def test_two_fresh_stores_give_bitwise_equal_metrics(finished, lmsweep_command, 
     assert metric_lines(only_run(outputs)) == metric_lines(only_run(tmp_path))
 
 
-def test_last_selection_keeps_the_final_weights(lmsweep_command, tmp_path):
-    done = lmsweep_command(*SHORT, "trainer.selection=last", "trainer.max_steps=25", outputs=tmp_path)
+def test_one_training_has_the_last_weights_too_and_those_that_clean_labels_choose(lmsweep_command, tmp_path):
+    done = lmsweep_command(*SHORT, "trainer.max_steps=25", outputs=tmp_path)
     assert done.returncode == 0, done.stderr
     results = read(only_run(tmp_path) / "results.json")
-    assert results["selection"] == "last"
-    assert results["metrics"]["selected_step"] == results["metrics"]["steps"] == 25
-    last = metric_lines(only_run(tmp_path))[-1]
-    assert last["step"] == 25
-    assert last["val_accuracy"] == pytest.approx(results["metrics"]["val_accuracy"])
+    last, clean = results["selections"]["last"], results["selections"]["best_clean"]
+    assert last["selected_step"] == last["steps"] == 25
+    lines = {line["step"]: line for line in metric_lines(only_run(tmp_path)) if "val_accuracy" in line}
+    assert max(lines) == 25
+    for found, step in ((last, 25), (clean, clean["selected_step"])):
+        for key in ("val_accuracy", "val_clean_accuracy"):
+            assert found[key] == pytest.approx(lines[step][key])
+    assert clean["val_clean_accuracy"] == pytest.approx(max(x["val_clean_accuracy"] for x in lines.values()))
+    assert "train_accuracy" in results["metrics"]
 
 
 @pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
@@ -242,7 +247,7 @@ BAD_INPUTS = {
     "model.width=-3": ("model.width=-3", "negative"),
     "model._target_=no.such": ("model._target_=no.such", "No module"),
     "trainer.max_steps=1.5": ("trainer.max_steps=1.5", "a whole number >= 1"),
-    "trainer.selection=middle": ("trainer.selection=middle", "best or last"),
+    "trainer.precision=8": ("trainer.precision=8", "32-true"),
     "model.pool=[8,8]": ("model.pool=[8, 8]", "leaves nothing of images of 8x8"),
     "data.source._target_=lmsweep.data.digits.np": ("lmsweep.data.digits.np", "class or function"),
     "optimizer.momentum=-1": ("optimizer.momentum=-1", "momentum"),

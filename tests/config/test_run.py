@@ -43,7 +43,6 @@ SAME = {
     "how often metrics are written": ("trainer.log_every=7",),
     "an equal number": ("margin.gamma=1",),
     "the defaults spelled out": ("method=margin", "margin.norm=2", "margin.layers=all", "adversarial=none"),
-    "noisy validation without noise": ("data.noisy_validation=false",),
     "an equal number that is an argument of the model": ("model.dropout=0", "optimizer.momentum=0.90"),
     "how candidates are chosen when all are": ("margin.candidates=distance",),
     "a decay interval without decay": ("optimizer.lr_decay_every=7",),
@@ -62,7 +61,6 @@ OTHER = {
     "dropout": ("model.dropout=0.1",),
     "weight decay": ("optimizer.weight_decay=0.1",),
     "steps": ("trainer.max_steps=7",),
-    "selection": ("trainer.selection=last",),
     "method": ("method=xent",),
     "telemetry": ("telemetry.every=5",),
     "norm of the telemetry": ("telemetry.every=5", "telemetry.norm=inf"),
@@ -84,10 +82,6 @@ def test_keys_that_can_change_the_result_all_give_different_ids():
 def test_margin_keys_do_not_count_for_a_method_without_margin():
     assert identity("method=xent") == identity("method=xent", "margin.gamma=4", "margin.layers=input")
     assert identity("method=xent") != identity("method=hinge")
-
-
-def test_noise_makes_noisy_validation_count():
-    assert identity("data.label_noise=0.2") != identity("data.label_noise=0.2", "data.noisy_validation=false")
 
 
 def test_a_run_stored_before_there_was_telemetry_is_still_read():

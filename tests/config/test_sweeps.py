@@ -24,7 +24,7 @@ FIFTEEN = (
     *("fig7_mnist_noise_all", "fig8_mnist_data_all", "fig9_mnist_fgsm", "fig10_mnist_gaussian"),
     *("fig11_cifar_fgsm", "fig12_cifar_distance"),
 )
-OURS = ("figX_exact", "figX_gamma")
+OURS = ("figX_exact", "figX_gamma", "figX_selection")
 
 
 def single_run(*words):

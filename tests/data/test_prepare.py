@@ -104,14 +104,12 @@ def test_members_do_not_depend_on_noise_nor_the_split_on_the_fraction():
     assert clean.fingerprint["val_indices"] == whole.fingerprint["val_indices"]
 
 
-def test_validation_labels_stay_clean_when_asked_to():
+def test_clean_validation_labels_come_beside_noisy_ones():
     source = numbered(300, validation_size=100)
     noisy = prepare(source, seed=2, label_noise=0.4)
-    clean = prepare(source, seed=2, label_noise=0.4, noisy_validation=False)
-    true = source.pool.y[members(clean.val)]
-    assert torch.equal(clean.val.y, true)
-    assert int((noisy.val.y != true).sum()) == 40
-    assert torch.equal(clean.train.y, noisy.train.y)
+    assert torch.equal(noisy.clean, source.pool.y[members(noisy.val)])
+    assert int((noisy.val.y != noisy.clean).sum()) == 40
+    assert prepare(source, seed=2).clean is None
 
 
 def test_flips_go_to_every_other_class_about_equally_often():

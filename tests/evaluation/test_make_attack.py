@@ -76,3 +76,21 @@ def test_seed_and_split_reach_the_measurement(runs, monkeypatch, source):
     assert options["seed"] == 41
     data = load_run(find_run(outputs, ids["xent0"]), "data", torch.device("cpu")).data
     assert torch.equal(torch.cat([x for x, _ in batches]), data.val.x[:90])
+
+
+def test_an_attack_meets_the_best_or_the_last_weights(runs):
+    outputs, ids = runs
+    run = find_run(outputs, ids["xent0"])
+    state = torch.load(run.folder.last, weights_only=True)
+    other = {name: -value for name, value in state["state_dict"].items()}  # nothing like the best weights
+    torch.save({**state, "state_dict": other}, run.folder.last)
+    try:
+        for which in ("best", "last"):
+            keys = ("attack=fgsm", "attack.epsilons=[0]", "samples=200", f"checkpoint={which}")
+            ((_, _, results),) = evaluate(request(outputs, named(ids, "xent0"), *keys))
+            loaded = load_run(run, "data", torch.device("cpu"), which)
+            test = loaded.data.test
+            right = (loaded.network(test.x[:200]).argmax(1) == test.y[:200]).float().mean()
+            assert results["curves"][run.id]["accuracy"] == pytest.approx([float(right)])
+    finally:
+        torch.save(state, run.folder.last)

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -71,6 +72,29 @@ def test_points_over_a_key_of_the_runs(runs):
     }
 
 
+def test_a_panel_shows_the_weights_it_asks_for():
+    metrics = {"val_accuracy": 0.5, "val_clean_accuracy": 0.8, "test_accuracy": 0.81, "train_accuracy": 0.6}
+    last = {"val_accuracy": 0.4, "val_clean_accuracy": 0.7, "test_accuracy": 0.7}
+    clean = {"val_accuracy": 0.45, "val_clean_accuracy": 0.85, "test_accuracy": 0.84}
+    without_noise = {"val_accuracy": 0.9, "test_accuracy": 0.91, "train_accuracy": 1.0}
+    results = [
+        {"metrics": metrics, "selections": {"last": last, "best_clean": clean}},
+        {"metrics": without_noise, "selections": {"last": without_noise}},
+        {"metrics": without_noise},  # of a store that did not keep its last weights
+    ]
+    rows = pd.DataFrame([{**one["metrics"], **collect._of_selections(one)} for one in results])
+    found = {
+        name: collect.of_checkpoint(rows, name)[["test_accuracy", "val_accuracy"]].to_numpy()
+        for name in ("best", "best_clean", "last")
+    }
+    assert found["best"].tolist() == [[0.81, 0.5], [0.91, 0.9], [0.91, 0.9]]
+    # Hyperparameters are chosen by clean labels as well.
+    assert found["best_clean"].tolist() == [[0.84, 0.85], [0.91, 0.9], [0.91, 0.9]]
+    assert found["last"][:2].tolist() == [[0.7, 0.4], [0.91, 0.9]]
+    assert np.isnan(found["last"][2]).all()
+    assert np.isnan(collect.of_checkpoint(rows, "last")["train_accuracy"][0])  # measured of the best only
+
+
 def test_a_run_without_the_axis_key_is_a_level_line(runs):
     store, found = runs
     rows = collect.run_rows(found, store, ["margin.gamma"])
@@ -113,19 +137,6 @@ def test_points_over_training_steps_come_for_every_split(runs):
     second = points[(points["seed"] == 1) & (points["split"] == "test")]
     assert list(zip(second["x"], second["y"], strict=True)) == [(0.0, 1.0), (10.0, 11.0)]
     assert set(points["split"]) == {"test", "validation"}
-
-
-def test_costs_are_medians_in_the_order_of_the_figure(runs):
-    store, found = runs
-    rows = collect.run_rows(found, store, [])
-    cost = collect.cost_rows(rows, ["margin_l2_all", "xent", "hinge"])
-    assert [(row["method"], row["seconds_per_step"], row["n"]) for row in cost] == [
-        ("margin_l2_all", 3.0, 2),
-        ("xent", 2.0, 2),
-    ]
-    assert cost[0]["ratio"] == 1.5
-    assert collect.cost_rows(rows, ["hinge"]) == []
-    assert collect.cost_rows(rows, ["margin_l2_all"])[0]["ratio"] is None
 
 
 def test_nothing_finished_is_an_empty_table(tmp_path):

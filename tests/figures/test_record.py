@@ -1,4 +1,4 @@
-"""The record has everything behind a figure, and no time."""
+"""The record has everything behind a figure."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,17 @@ from pathlib import Path
 import pytest
 
 from lmsweep.errors import UserError
+from lmsweep.figures.markdown import OLD_RULE
 from lmsweep.figures.record import Record, build_record, read_record, read_records, write_record
+from lmsweep.figures.statistics import RULE
 from tests.figures.examples import cell, figure
 from tests.figures.test_table import golden_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 KEYS = [
-    *["figure", "scale", "title", "paper", "question", "command", "provenance", "selection", "runs"],
-    *["evaluations", "seeds", "trained", "missing", "selected", "claims", "audit", "cost", "references"],
+    *["figure", "scale", "title", "paper", "question", "command", "provenance", "training"],
+    *["selection", "intervals", "runs"],
+    *["evaluations", "seeds", "trained", "missing", "selected", "claims", "audit", "references"],
 ]
 
 
@@ -23,6 +26,7 @@ def record(**changes):
         "scale": "smoke",
         "command": "make reproduce-figure",
         "provenance": {"commit": "abc"},
+        "training": {"seconds": 12.5},
         "points": runs,
         "table": golden_table(),
         "trained": 4,
@@ -43,7 +47,7 @@ def test_runs_seeds_and_evaluations_are_sorted_and_unique():
 def test_selected_hyperparameters_are_those_of_the_table():
     assert record().selected[2].model_dump() == {
         **{"panel": "noise", "method": "margin_l2_all", "x": 0.0, "val_accuracy": pytest.approx(0.7)},
-        "hyperparameters": {"gamma": 1, "dropout": 0.2},
+        "hyperparameters": {"g": 1, "d": 0.2},
         "runs": ["123456e78901", "000000000012"],
     }
 
@@ -59,10 +63,9 @@ def test_it_is_json_and_the_same_bytes_again(tmp_path):
 
 
 def test_what_is_written_is_read_back(tmp_path):
-    cost = [{"method": "xent", "seconds_per_step": 0.1, "ratio": None, "n": 2}]
     audit = [{"method": "xent", "run": "a", "verdict": "sound", "reasons": []}]
     path = tmp_path / "smoke" / "fig2_test.json"
-    written = record(cost=cost, audit=audit)
+    written = record(audit=audit)
     write_record(written, path)
     assert read_record(path) == written
     assert read_records(tmp_path) == {path: written}
@@ -72,6 +75,34 @@ def test_what_is_written_is_read_back(tmp_path):
 def test_committed_records_are_those_of_this_schema(path, tmp_path):
     write_record(read_record(path), tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("**/*.json")), ids=lambda path: path.stem)
+def test_no_committed_record_has_an_impossible_cost(path):
+    """A step with a margin does all that one of cross-entropy does, and more."""
+    content = json.loads(path.read_text())
+    if path.name == "bench.json":
+        steps = {
+            row: found
+            for row, found in content.items()
+            if row.startswith(("margin_steps", "exact_mode/mnist"))
+        }
+        assert steps
+        assert all(found["high"] >= 1.0 for found in steps.values()), steps
+        assert all(found["environment"]["commit"] for found in content.values())
+        assert all(found["environment"]["machine"]["cpu"] for found in content.values())
+        return
+    assert "cost" not in content
+    ratios = [claim for claim in content["claims"] if claim["kind"] == "ratio"]
+    assert all(claim["ours"].endswith("by make bench") or claim["n"] == 0 for claim in ratios)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*.json")), ids=lambda path: path.stem)
+def test_committed_records_of_the_old_rule_say_so_on_their_page(path):
+    record = read_record(path)
+    page = (path.parent / "README.md").read_text()
+    section = page.partition(f"## {record.figure}\n")[2].partition("\n## ")[0]
+    assert (OLD_RULE in section) == (record.intervals != RULE)
 
 
 def test_a_key_of_a_later_version_is_left_out(tmp_path):
@@ -93,4 +124,4 @@ def test_every_key_is_needed(tmp_path):
 
 def test_what_json_cannot_say_is_refused():
     with pytest.raises(ValueError, match="finite number"):
-        record(cost=[{"method": "xent", "seconds_per_step": 0.1, "ratio": float("nan"), "n": 2}])
+        record(missing=[{"panel": "noise", "method": "xent", "x": float("nan"), "reason": "a"}])

@@ -186,7 +186,7 @@ def test_long_tables_are_cut_and_say_so(tmp_path):
 def test_a_record_with_little_in_it_is_enough(tmp_path):
     half = "\ud800"  # of a surrogate pair: JSON can say it, UTF-8 cannot
     bare = claim("a", "not run", says=f"It {half} is said.", n=0, where="", ours="", paper="")
-    path = draw(tmp_path, record(selected=[], claims=[bare], cost=[], runs=[], seeds=[]))
+    path = draw(tmp_path, record(selected=[], claims=[bare], runs=[], seeds=[]))
     path.with_suffix(".csv").unlink()
     assert "It ? is said." in Page(write_report(tmp_path)).text
 

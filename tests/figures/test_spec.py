@@ -37,6 +37,13 @@ def test_other_kinds_need_no_panels(kind):
 WRONG = {
     "value of the figure": ({"kind": "bars"}, "kind=bars", "curves, regions or distances"),
     "rule": ({"selection": "best_test"}, "selection=best_test", "best_validation or all"),
+    "weights": ({"checkpoint": "best_test"}, "checkpoint=best_test", "best, best_clean or last"),
+    "weights that no file has": ({"checkpoint": "best_clean"}, "checkpoint=best_clean", "best or last"),
+    "weights of an attacked panel": (
+        {"panels": [{**config()["panels"][1], "checkpoint": "last"}], "references": []},
+        "checkpoint=last",
+        "the figure's",
+    ),
     "missing key": ({"panels": [{**PANEL, "title": ""}]}, "panels[0]", "a name"),
     "value in a panel's axis": (
         {"panels": [{**PANEL, "x": {**NOISE, "unit": "dB"}}]},

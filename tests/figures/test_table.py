@@ -8,13 +8,14 @@ from lmsweep.figures.select import best_validation
 from lmsweep.figures.table import COLUMNS, aggregate, missing, ordered, read_csv, to_csv, write_csv
 from tests.figures.examples import cell, figure, points
 
-A, B = '{"gamma": 1, "dropout": 0.2}', '{"gamma": 4}'
+A, B = '{"g": 1, "d": 0.2}', '{"gamma": 4}'
+# t is 12.7062 with one degree of freedom: 0.9 +- 12.7062 * 0.1 and 0.95 +- 12.7062 * 0.01.
 GOLDEN = """\
-method,x,mean,low,high,n,selected,panel,setting,val
-xent,0,0.9,0.8,1,2,xent{}0 xent{}1,noise,{},0.5
-xent,0.00125,0.333333,0.333333,0.333333,1,xent{}0,noise,{},0.5
-margin_l2_all,0,0.95,0.94,0.96,2,123456e78901 000000000012,noise,"{""gamma"": 1, ""dropout"": 0.2}",0.7
-margin_l2_all,0.1,0.123457,0.123457,0.123457,1,"margin_l2_all{""gamma"": 4}0",white,"{""gamma"": 4}",0.5
+method,x,mean,low,high,n,selected,panel,setting,val,values
+xent,0,0.9,-0.37062,2.17062,2,xent{}0 xent{}1,noise,{},0.5,0.8 1
+xent,0.00125,0.333333,nan,nan,1,xent{}0,noise,{},0.5,0.333333
+margin_l2_all,0,0.95,0.822938,1.07706,2,123456e78901 000000000012,noise,"{""g"": 1, ""d"": 0.2}",0.7,0.94 0.96
+margin_l2_all,0.1,0.123457,nan,nan,1,"margin_l2_all{""gamma"": 4}0",white,"{""gamma"": 4}",0.5,0.123457
 """
 
 
@@ -67,7 +68,10 @@ def test_the_table_has_mean_interval_n_and_the_runs_in_order_of_seed():
     assert list(table.columns) == COLUMNS
     assert table["x"].tolist() == [0.0, 0.8]
     row = table.iloc[1]
-    assert (row["mean"], row["low"], row["high"], row["n"]) == (pytest.approx(0.4), 0.2, 0.6, 2)
+    assert (row["mean"], row["low"], row["high"], row["n"]) == (
+        *(pytest.approx(0.4), pytest.approx(0.4 - 12.7062 * 0.2), pytest.approx(0.4 + 12.7062 * 0.2), 2),
+    )
+    assert row["values"] == "0.2 0.6"
     assert row["selected"] == "xent{}0 xent{}1"
     assert row["val"] == pytest.approx(0.4)
 

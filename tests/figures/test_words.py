@@ -22,18 +22,16 @@ def test_places():
 
 
 def test_signs_and_intervals():
-    assert (
-        with_interval(Comparison("a", 0, 0.013, 0.004, 0.021, 5), "percent", sign=True) == "+1.3% [0.4, 2.1]"
-    )
-    assert (
-        with_interval(Comparison("a", 0, -0.013, -0.02, 0.0, 5), "percent", sign=True) == "-1.3% [-2.0, 0.0]"
-    )
-    assert with_interval(Comparison("a", 0, 0.0, -0.1, 0.1, 5), "percent", sign=True) == "0.0% [-10.0, 10.0]"
-    assert with_interval(Comparison("a", 0, 0.5, 0.5, 0.5, 1), "none", sign=True) == "+0.5"
+    # +- 4.3027 * 0.01 / sqrt(3) = 0.0248
+    assert with_interval(Comparison("a", 0, (0.01, 0.0, 0.02)), "percent", sign=True) == "+1.0% [-1.5, 3.5]"
+    assert with_interval(Comparison("a", 0, (-0.01, 0.0, -0.02)), "percent", sign=True) == "-1.0% [-3.5, 1.5]"
+    assert with_interval(Comparison("a", 0, (-0.01, 0.0, 0.01)), "percent", sign=True) == "0.0% [-2.5, 2.5]"
+    assert with_interval(Comparison("a", 0, (0.4, 0.6)), "none", sign=True) == "+0.5"
+    assert with_interval(Comparison("a", 0, (0.5,)), "none", sign=True) == "+0.5"
 
 
 def test_what_decides_a_failure_is_told_before_what_is_wider():
-    wide, failing = Comparison("a", 0.0, 0.1, -0.9, 1.0, 3), Comparison("b", 1.0, -0.2, -0.3, -0.1, 3)
+    wide, failing = Comparison("a", 0.0, (-0.3, 0.1, 0.5)), Comparison("b", 1.0, (-0.19, -0.2, -0.21))
     assert weakest([wide, failing], 0.0, "none", "none").startswith(
-        "weakest -0.2 [-0.3, -0.1] at 1 (b); holds at 0 of 2"
+        "weakest -0.2 [-0.225, -0.175] at 1 (b); holds at 0 of 2"
     )

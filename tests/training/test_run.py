@@ -13,7 +13,6 @@ SHORT = (
     "trainer.max_steps=40",
     "trainer.val_every=10",
     "model.width=4",
-    "trainer.selection=last",
 )
 
 
@@ -23,7 +22,8 @@ def trained(tmp_path, *overrides):
     job = prepare_run(config(*SHORT, *overrides))
     before = torch.cat([p.detach().flatten().clone() for p in job.module.parameters()])
     run(job, "id", folder)
-    after = torch.cat([p.detach().flatten() for p in job.module.parameters()])
+    last = torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
+    after = torch.cat([last[name].flatten() for name, _ in job.module.named_parameters()])
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return before, after, lines
 

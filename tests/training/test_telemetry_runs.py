@@ -103,13 +103,13 @@ def test_a_resumed_run_writes_the_lines_of_an_undisturbed_one(tmp_path, network)
 
 def test_the_recorded_step_is_the_number_of_steps_taken(tmp_path):
     """Step 0 is the fresh network, and the last line, off the interval, the trained one."""
-    overrides = (*CNN, "method=xent", "telemetry.every=7", "telemetry.samples=37", "trainer.selection=last")
+    overrides = (*CNN, "method=xent", "telemetry.every=7", "telemetry.samples=37")
     fresh = prepare_run(config(*SHORT, *overrides))
     before = fresh.telemetry.measure(fresh.module)
     train(tmp_path / "run", *overrides)
     measured, _ = parted(lines_of(tmp_path / "run"))
     assert [line["step"] for line in measured] == [0, 7, 14, 20]
     assert measured[0] == {"step": 0, **before}
-    state = torch.load(tmp_path / "run" / "checkpoint.ckpt", weights_only=True)["state_dict"]
+    state = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)["state_dict"]
     fresh.module.load_state_dict(state)
     assert measured[-1] == {"step": 20, **fresh.telemetry.measure(fresh.module)}

@@ -45,26 +45,17 @@ class Values:
             return [min(every) if at == "lowest" else max(every)], set()
         return sorted(shared), every - shared
 
-    def best(self, panel: str, side: Side, x: float) -> tuple[str, pd.Series]:
-        """The method of a side with the highest mean at x, and its y per seed."""
-        found = []
-        for method in methods_of(side):
-            y = self._y.get((panel, method), {}).get(x_key(x))
-            if y is None:
-                raise NotRunError(f"{method_style(method).label} has no value at x = {x:g} in panel {panel}.")
-            found.append((method, y))
-        return max(found, key=lambda pair: pair[1].mean())
+    def at(self, panel: str, method: str, x: float) -> pd.Series:
+        """A method's y per seed at x."""
+        y = self._y.get((panel, method), {}).get(x_key(x))
+        if y is None:
+            raise NotRunError(f"{method_style(method).label} has no value at x = {x:g} in panel {panel}.")
+        return y
 
-    def best_over(self, panel: str, side: Side, xs: Sequence[float]) -> str:
-        """The one method of a side with the highest mean over all of these x."""
-        means = {m: sum(self.best(panel, m, x)[1].mean() for x in xs) for m in methods_of(side)}
-        return max(means, key=lambda method: means[method])
-
-    def difference(self, panels: Sequence[str], left: Side, right: Side, x: float) -> tuple[str, pd.Series]:
+    def difference(self, panels: Sequence[str], left: str, right: str, x: float) -> tuple[str, pd.Series]:
         """What is compared, and left - right for every seed that both have."""
-        (one, y), (other, z) = self.best(panels[0], left, x), self.best(panels[1], right, x)
-        what = f"{method_style(one).label} against {method_style(other).label}"
-        return what, common_seeds(what, y - z)
+        what = f"{method_style(left).label} against {method_style(right).label}"
+        return what, common_seeds(what, self.at(panels[0], left, x) - self.at(panels[1], right, x))
 
     def _xs(self, panel: str, side: Side) -> set[float]:
         """The x at which all methods of a side have points."""

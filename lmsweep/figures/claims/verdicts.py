@@ -34,18 +34,17 @@ def claim_rows(claims: Iterable[JudgedClaim]) -> list[ClaimRow]:
 def check_claims(
     spec: FigureSpec,
     points: pd.DataFrame,
-    cost: pd.DataFrame | None,
     scale: str,
     *,
     same_data: bool = True,
     expected: Iterable[Mapping[str, Any]] = (),
 ) -> list[JudgedClaim]:
-    """Judge every claim of a figure by its selected points and its cost table.
+    """Judge every claim of a figure by its selected points.
 
     Where the data is not the paper's (`same_data` is false), its numbers mean nothing and are not compared.
     `expected` are the cells of the grid: no claim about a range holds while one of them is missing.
     """
-    evidence = Evidence(spec, Values(points, expected), cost)
+    evidence = Evidence(spec, Values(points, expected))
     return [_judged(claim, evidence, scale, same_data) for claim in spec.claims]
 
 

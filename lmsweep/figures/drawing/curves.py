@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
 
 from lmsweep.errors import ConfigError
 from lmsweep.figures.drawing.layout import Sheet, seeds_phrase, with_grid
@@ -23,15 +24,17 @@ from lmsweep.figures.drawing.style import (
     method_style,
 )
 from lmsweep.figures.spec import FigureSpec, Panel, Reference
+from lmsweep.figures.statistics import ENOUGH_SEEDS
 from lmsweep.figures.words import place
 
 _HEIGHT = 2.55
+_BESIDE = 4 / 72  # inches from a mean to the points of its seeds
 MANY = 5
 Missing = Sequence[Mapping[str, Any]]
 
 
 def draw_curves(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Missing = ()) -> Figure:
-    """Panels in rows of up to three (four are two by two), one curve per method, bands for the intervals."""
+    """Panels in rows of up to three (four are two by two), a curve per method with a point per seed."""
     count = len(spec.panels)
     columns = count if count <= 3 else 2 if count == 4 else 3
     sheet = Sheet(-(-count // columns), columns, PANEL_INCHES, _HEIGHT)
@@ -86,8 +89,10 @@ def _draw_panel(
         # A row without numbers where a cell is missing, so that the line does not pass over it.
         gaps = [cell["x"] for cell in missing if cell["method"] == method]
         holes = pd.DataFrame({"x": gaps, "mean": np.nan, "low": np.nan, "high": np.nan, "n": 0}, dtype=float)
-        mine = rows[rows["method"] == method][holes.columns].astype(float)
+        drawn = rows[rows["method"] == method]
+        mine = drawn[holes.columns].astype(float)
         if len(mine):
+            _draw_seeds(axes, method, drawn, (fx, fy))
             _draw_curve(axes, method, pd.concat([mine, holes]).sort_values("x"), (fx, fy), 3 + 0.01 * i, band)
     for color, reference in references:
         x, y = np.array(reference.points, dtype=float).T
@@ -105,7 +110,7 @@ def _draw_curve(
     """The line of a method with its band; `factors` turn x and y into what the axes show."""
     x, mean, low, high, n = rows.to_numpy(dtype=float).T
     x, (mean, low, high) = factors[0] * x, (factors[1] * y for y in (mean, low, high))
-    style, several = method_style(method), n > 1
+    style, several = method_style(method), n >= ENOUGH_SEEDS
     axes.plot(x, mean, label=method, zorder=zorder, **style.line_kwargs())
     band_style: dict[str, Any] = {"color": style.color, "alpha": band, "linewidth": 0, "zorder": 2}
     axes.fill_between(x, low, high, where=several.tolist(), **band_style)
@@ -113,6 +118,16 @@ def _draw_curve(
     beside = np.append(several[1:], False) | np.append(False, several[:-1])
     alone = several & ~beside
     axes.vlines(x[alone], low[alone], high[alone], colors=style.color, linewidth=1, alpha=0.6)
+
+
+def _draw_seeds(axes: Axes, method: str, rows: pd.DataFrame, factors: tuple[float, float]) -> None:
+    """Every seed as a small point beside the mean."""
+    seeds = [(x, float(y)) for x, ys in zip(rows["x"], rows["values"], strict=True) for y in ys.split()]
+    x, y = np.array(seeds).T * np.array([factors]).T
+    beside = axes.transData + ScaledTranslation(_BESIDE, 0, axes.figure.dpi_scale_trans)
+    style: dict[str, Any] = {"marker": ".", "markersize": 3.5, "markeredgewidth": 0, "linestyle": "none"}
+    style |= {"color": method_style(method).color, "alpha": 0.7, "zorder": 2.2}
+    axes.plot(x, y, transform=beside, label=f"seeds of {method}", **style)
 
 
 def _x_axis(axes: Axes, panel: Panel, xs: Sequence[float], factor: float) -> None:

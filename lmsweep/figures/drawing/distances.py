@@ -1,8 +1,10 @@
 """Draw figures 12 to 14: the mean distance to the boundary while a network trains."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -10,6 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lmsweep.figures.drawing.layout import Sheet, say_missing, seeds_phrase, with_grid
 from lmsweep.figures.drawing.style import BAND, LINE_WIDTH, RC, SPLITS, method_style
+from lmsweep.figures.statistics import ENOUGH_SEEDS
 
 LAYERS = {"input": "input layer", "middle": "middle layer", "output": "output layer"}
 
@@ -24,9 +27,9 @@ def draw_distances(
 ) -> Figure:
     """Layers below each other, methods beside each other, one line per split; a row has one y axis.
 
-    `table` has the columns method, layer, split, step, mean, low, high and n; `layers` says what to call them
-    and in which order they come (default: input, middle, output), `methods` which are to be shown, even
-    if the table does not have them.
+    `table` has the columns method, layer, split, step, mean, low, high, n and values; `layers` says what to
+    call them and in which order they come (default: input, middle, output), `methods` which are to be shown,
+    even if the table does not have them.
     """
     names = layers or LAYERS
     rows = list(names)
@@ -41,11 +44,16 @@ def draw_distances(
                 cell = table[(table["layer"] == layer) & (table["method"] == method)]
                 for split, (color, line, _) in SPLITS.items():
                     curve = cell[cell["split"] == split].sort_values("step")
-                    step, mean, low, high = (
-                        curve[name].to_numpy(dtype=float) for name in ("step", "mean", "low", "high")
+                    step, mean, low, high, n = (
+                        curve[name].to_numpy(dtype=float) for name in ("step", "mean", "low", "high", "n")
                     )
                     axes.plot(step, mean, color=color, linestyle=line, linewidth=LINE_WIDTH, label=split)
-                    axes.fill_between(step, low, high, color=color, alpha=BAND, linewidth=0)
+                    band: dict[str, Any] = {"color": color, "alpha": BAND, "linewidth": 0}
+                    axes.fill_between(step, low, high, where=(n >= ENOUGH_SEEDS).tolist(), **band)
+                    seeds = [
+                        (x, float(y)) for x, ys in zip(step, curve["values"], strict=True) for y in ys.split()
+                    ]
+                    axes.plot(*np.array(seeds).reshape(-1, 2).T, ".", color=color, ms=2, mew=0, alpha=0.55)
                 if cell.empty:
                     say_missing(axes)
                 axes.set_title(f"{method_style(method).legend}, {names[layer]}")

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
 from lmsweep.figures.drawing.style import RC
+from lmsweep.figures.statistics import ENOUGH_SEEDS
 from lmsweep.files import write_atomically
 
 _LEFT, _RIGHT, _BOTTOM = 0.52, 0.12, 0.42  # around each pair of axes, for its labels
@@ -113,5 +114,6 @@ def seeds_phrase(scale: str, counts: Iterable[int], *, bands: bool = False) -> s
         return f"{scale}, no runs"
     low, high = min(seeds), max(seeds)
     n = f"{high}" if low == high else f"{low} to {high}"
-    band = "; bands: 95% interval" if bands and high > 1 else ""
+    band = " (points)" if bands and high > 1 else ""
+    band += "; bands: 95% interval" if bands and high >= ENOUGH_SEEDS else ""
     return f"{scale}, n = {n} {'seed' if high == 1 else 'seeds'}{band}"

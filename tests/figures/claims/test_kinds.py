@@ -27,12 +27,12 @@ def test_one_x_is_a_list_of_one():
 def test_a_claim_names_all_that_it_uses():
     gap = {
         **{**PLAIN, "kind": "gap", "left": "margin_l2_all", "right": "xent", "panel2": "white"},
-        **{"left2": ["margin_l2_all"], "right2": "xent"},
+        **{"left2": "margin_l2_all", "right2": "xent"},
     }
     uses = list(figure(gap).claims[0].uses())
     assert uses == [
         *[("noise", "margin_l2_all"), ("noise", "xent")],
-        *[("white", ["margin_l2_all"]), ("white", "xent")],
+        *[("white", "margin_l2_all"), ("white", "xent")],
     ]
 
 
@@ -87,7 +87,7 @@ def test_a_new_kind_is_one_class():
     try:
         claim = KINDS["loud"].model_validate({"kind": "loud", "id": "a", "says": "yes", "where": "Sec. 4"})
         spec = figure().model_copy(update={"claims": [claim]})
-        (judged,) = check_claims(spec, points(cell("noise", "xent", 0, [0.5])), None, "smoke")
+        (judged,) = check_claims(spec, points(cell("noise", "xent", 0, [0.5])), "smoke")
         assert (judged.kind, judged.verdict, judged.ours, judged.paper) == ("loud", "holds", "YES", "")
     finally:
         del KINDS["loud"]

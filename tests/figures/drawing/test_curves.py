@@ -63,19 +63,31 @@ def test_every_band_has_the_interval_of_the_table():
 
 
 def test_a_point_without_neighbours_shows_its_interval_as_a_bar():
-    one = ordered(aggregate(cell("white", "xent", 0.1, [0.2, 0.6])), figure())
+    one = ordered(aggregate(cell("white", "xent", 0.1, [0.3, 0.4, 0.5])), figure())
     bars = [
         c
         for c in draw_curves(one, figure(), "smoke scale").axes[1].collections
         if isinstance(c, LineCollection)
     ]
     segments = np.concatenate([s for bar in bars for s in bar.get_segments()])
-    assert segments == pytest.approx(np.array([[0.1, 20], [0.1, 60]]))
+    assert segments == pytest.approx(np.array([[0.1, 40 - 24.8414], [0.1, 40 + 24.8414]]))
 
 
-def test_one_seed_has_no_band():
-    axes = draw_curves(table(n=1), figure(), "smoke scale").axes[0]
+@pytest.mark.parametrize("n", [1, 2])
+def test_few_seeds_have_no_band(n):
+    axes = draw_curves(table(n), figure(), "smoke scale").axes[0]
     assert not any(len(c.get_paths()) for c in axes.collections)
+
+
+def test_every_seed_is_a_point_beside_its_mean():
+    axes, rows = drawn().axes[1], table()[lambda t: t["panel"] == "white"]
+    for method, curve in rows.groupby("method"):
+        seeds = lines(axes)[f"seeds of {method}"]
+        expected = [(r["x"], 100 * float(y)) for _, r in curve.iterrows() for y in r["values"].split()]
+        found = np.array(seeds.get_data()).T
+        assert found == pytest.approx(np.array(expected))
+        here, beside = axes.transData.transform(expected[0]), seeds.get_transform().transform(expected[0])
+        assert (beside - here) == pytest.approx([axes.figure.dpi * 4 / 72, 0])
 
 
 def test_lines_do_not_pass_over_missing_cells():

@@ -18,7 +18,11 @@ def table(n: int = 2) -> pd.DataFrame:
         for split in SPLITS
         for step in (200, 0, 100)
     ]
-    return pd.DataFrame(rows).assign(low=lambda t: t["mean"] - 1, high=lambda t: t["mean"] + 1)
+    return pd.DataFrame(rows).assign(
+        low=lambda t: t["mean"] - 1,
+        high=lambda t: t["mean"] + 1,
+        values=lambda t: t["mean"].map("{0} {0}".format),
+    )
 
 
 def test_rows_are_layers_columns_are_methods_and_lines_are_splits():
@@ -48,7 +52,7 @@ def test_a_row_has_one_y_axis_and_rows_have_their_own():
 def test_the_layout_is_clean_and_the_title_states_n():
     figure = draw_distances(table(), "CIFAR-10", "smoke scale")
     check_nothing_overlaps(figure)
-    assert figure.texts[1].get_text() == "smoke scale, n = 2 seeds; bands: 95% interval"
+    assert figure.texts[1].get_text() == "smoke scale, n = 2 seeds (points)"
     assert draw_distances(table(1), "a", "smoke scale").texts[1].get_text() == "smoke scale, n = 1 seed"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["training", "validation", "test"]
 
