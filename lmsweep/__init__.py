@@ -1,8 +1,8 @@
 """Large-margin deep networks as a Hydra sweep platform.
 
-`lmsweep.run(...)`, `lmsweep.sweep(...)` and `lmsweep.results()` are the command line for notebooks. Importing
-the package is cheap on purpose: nothing here imports torch, so that `lmsweep --help` and commands that only
-read the store start at once.
+`lmsweep.run(...)`, `lmsweep.sweep(...)`, `lmsweep.results()` and `lmsweep.load(run)` are the command line for
+notebooks. Importing the package is cheap on purpose: nothing here imports torch, so that `lmsweep --help` and
+commands that only read the store start at once.
 """
 
 import importlib
@@ -18,8 +18,8 @@ _torchvision.install()
 
 
 def __getattr__(name: str) -> Any:
-    """`run`, `results` and `Run`, imported when they are first used."""
-    if name in ("Run", "results", "run"):
+    """What notebooks use, imported when it is first asked for."""
+    if name in ("Run", "load", "results", "run"):
         return getattr(importlib.import_module("lmsweep.commands.notebook"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

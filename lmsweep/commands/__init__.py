@@ -15,6 +15,8 @@ WORDS = {
     "audit": ("evaluations", "tell whether a run's robustness is real"),
     "distances": ("evaluations", "compare linearised distances with those that attacks find"),
     "status": ("store", "sweeps and runs by state, with their results"),
+    "compare": ("compare", "show what differs between two runs, in keys and in results"),
+    "table": ("compare", "the cells of a sweep as a table for a paper: mean, interval, seeds"),
     "store": ("store", "delete, export, pack or unpack what the store has"),
     "dashboard": ("dashboard", "build a W&B workspace and a report for a figure"),
     "sync": ("sync", "upload to W&B what was recorded offline"),

@@ -1,4 +1,4 @@
-"""lmsweep from Python: `lmsweep.run`, `lmsweep.sweep` and `lmsweep.results`, for notebooks and scripts."""
+"""lmsweep from Python: `lmsweep.run`, `sweep`, `results` and `load`, for notebooks and scripts."""
 
 import json
 import os
@@ -14,12 +14,15 @@ from lmsweep.config.hydra import composed
 from lmsweep.config.identity import dotted
 from lmsweep.config.run import RunConfig, split
 from lmsweep.config.sweeps import read_sweep, with_full_scale
+from lmsweep.evaluation.runs import find_run
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.sweeper import make_launcher
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from lmsweep.evaluation.checkpoints import TrainedNetwork
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,25 @@ def sweep(name: str, *, scale: str = "smoke", **keys: Any) -> "pd.DataFrame":
     return results_table(asked.outputs, asked.runs)
 
 
+def load(run: "str | Run", outputs: str | Path | None = None) -> "TrainedNetwork":
+    """The trained network of a run (its id, or the beginning of one): `.predict(images)` gives classes."""
+    import torch
+
+    from lmsweep.evaluation.checkpoints import TrainedNetwork, load_run
+
+    name = run if isinstance(run, str) else str(run.folder)
+    stored = find_run(str(outputs or _outputs()), name)
+    loaded = load_run(stored, stored.config.data.root, torch.device("cpu"))
+    return TrainedNetwork(loaded.network, loaded.data.input_shape)
+
+
 def results(outputs: str | Path | None = None) -> "pd.DataFrame":
     """Every run of a store, a row each: state, accuracies, and the configuration as `config.*` columns."""
-    return results_table(Path(outputs or os.environ.get("LMSWEEP_OUTPUTS") or "outputs"))
+    return results_table(Path(outputs or _outputs()))
+
+
+def _outputs() -> str:
+    return os.environ.get("LMSWEEP_OUTPUTS") or "outputs"
 
 
 def overrides(keys: Mapping[str, Any]) -> list[str]:

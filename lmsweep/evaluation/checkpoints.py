@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
 
 from lmsweep.config.evaluation import StoredRunsConfig
-from lmsweep.data import Dataset, EvaluationBatches
+from lmsweep.data import Dataset, EvaluationBatches, Split
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.training.build import build_data, build_module
@@ -20,6 +21,36 @@ class Checkpoint:
     run: StoredRun
     network: nn.Module
     data: Dataset
+
+
+class TrainedNetwork(nn.Module):
+    """A trained network for images in [0, 1], or of 0 to 255 as uint8; calling it gives logits."""
+
+    def __init__(self, network: nn.Module, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.network = network
+        self.input_shape = input_shape
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of a batch of images."""
+        logits: Tensor = self.network(images)
+        return logits
+
+    @torch.inference_mode()
+    def predict(self, images: ArrayLike) -> Tensor:
+        """The class of each image; arrays may leave out the channel when there is one only."""
+        x = torch.as_tensor(images)
+        wanted = ", ".join(map(str, self.input_shape))
+        if x.shape[1:] == self.input_shape[1:] and self.input_shape[:1] == (1,):
+            x = x.unsqueeze(1)
+        if x.ndim != len(self.input_shape) + 1 or x.shape[1:] != self.input_shape:
+            raise ValueError(f"images have the shape {tuple(x.shape)}: it must be (n, {wanted})")
+        if x.dtype != torch.uint8 and not bool(((x >= 0) & (x <= 1)).all()):
+            raise ValueError("images have values outside [0, 1]: scale them, or give uint8 (0 to 255)")
+        split = Split(x, torch.zeros(len(x), dtype=torch.long))
+        weights = next(self.parameters())
+        parts = [self(part.to(weights)).argmax(1) for part, _ in EvaluationBatches(split, 256)]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long)
 
 
 def load_run(run: StoredRun, root: str, device: torch.device, which: str = "best") -> Checkpoint:
