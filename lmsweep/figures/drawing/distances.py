@@ -38,15 +38,15 @@ def draw_distances(
                 axes = sheet.axes[i][j]
                 if j:
                     axes.sharey(sheet.axes[i][0])
-                cell = table[(table["layer"] == layer) & (table["method"] == method)]
+                mine = table[(table["layer"] == layer) & (table["method"] == method)]
                 for split, (color, line, _) in SPLITS.items():
-                    curve = cell[cell["split"] == split].sort_values("step")
+                    curve = mine[mine["split"] == split].sort_values("step")
                     step, mean, low, high = (
                         curve[name].to_numpy(dtype=float) for name in ("step", "mean", "low", "high")
                     )
                     axes.plot(step, mean, color=color, linestyle=line, linewidth=LINE_WIDTH, label=split)
                     axes.fill_between(step, low, high, color=color, alpha=BAND, linewidth=0)
-                if cell.empty:
+                if mine.empty:
                     say_missing(axes)
                 axes.set_title(f"{method_style(method).legend}, {names[layer]}")
                 axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
