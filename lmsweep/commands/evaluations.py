@@ -159,8 +159,8 @@ def show_audit(results: Results, folder: JobFolder, console: Console) -> None:
             table.add_row(name, *["-"] * (len(evidence["epsilons"]) + 2))
             continue
         unbounded = f"{evidence['unbounded']:.1%}" if key == "ifgsm" else ""
-        cells = [f"{value:.1%}" for value in evidence[key]]
-        table.add_row(name, f"{evidence['clean']:.1%}", *cells, unbounded)
+        accuracies = [f"{value:.1%}" for value in (evidence["clean"], *evidence[key])]
+        table.add_row(name, *accuracies, unbounded)
     console.print(table)
     console.print(
         f"Exactly zero gradients: {evidence['zero_gradients']:.1%} of samples; "

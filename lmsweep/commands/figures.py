@@ -60,9 +60,9 @@ def print_claims(record: Record) -> None:
     shown = [column for column in HEAD._fields if column != "where"]
     table = Table(*(getattr(HEAD, column) for column in shown), title=title, title_justify="left")
     for row in claim_rows(record.claims):
-        cells = {column: Text(getattr(row, column)) for column in shown}
-        cells["verdict"].stylize(STYLES[row.verdict])
-        table.add_row(*cells.values())
+        texts = {column: Text(getattr(row, column)) for column in shown}
+        texts["verdict"].stylize(STYLES[row.verdict])
+        table.add_row(*texts.values())
     console = Console(file=sys.stdout)
     if not console.is_terminal:
         console.width = 140

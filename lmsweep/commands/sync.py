@@ -22,7 +22,7 @@ AT_ONCE = 100  # folders per call of W&B's uploader, because a command line has 
 
 
 @dataclass
-class Standing:
+class Recorded:
     """The newest folder of every W&B run, by what is to be done about it."""
 
     uploaded: list[Path] = field(default_factory=list)
@@ -30,11 +30,11 @@ class Standing:
     busy: list[Path] = field(default_factory=list)  # being written or uploaded by another process
 
 
-def look(folder: Path) -> Standing:
+def look(folder: Path) -> Recorded:
     """What there is below <outputs>/wandb."""
     # Folders are named by the time, and numbered within a second; files by the id.
     newest = {file.name: file.parent for file in sorted(folder.glob("offline-run-*/run-*.wandb"))}
-    found = Standing()
+    found = Recorded()
     for path in newest.values():
         if is_uploaded(path):
             found.uploaded.append(path)

@@ -18,13 +18,13 @@ from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.store.sweeps import record_sweep
 from lmsweep.tracking.card import sweep_tag
 
-Job = Mapping[str, str]
+Keys = Mapping[str, str]  # what one run changes
 
 
 def sweep_config(sweep: Sweep, tracking: Sequence[str], project: str, entity: str | None) -> dict[str, Any]:
-    """A W&B sweep whose grid has exactly the jobs of ours."""
-    jobs = [dict(word.split("=", 1) for word in job) for job in sweep.jobs]
-    fixed, axes = split_jobs(jobs)
+    """A W&B sweep whose grid has exactly our runs."""
+    runs = [dict(word.split("=", 1) for word in line) for line in sweep.lines]
+    fixed, axes = split_runs(runs)
     return {
         "name": sweep_tag(sweep.name, sweep.label),
         "project": project,
@@ -42,36 +42,36 @@ def sweep_config(sweep: Sweep, tracking: Sequence[str], project: str, entity: st
     }
 
 
-def split_jobs(jobs: Sequence[Job]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """What all jobs share, and the axes whose product gives the rest.
+def split_runs(runs: Sequence[Keys]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """What all runs share, and the axes whose product gives the rest.
 
     Keys that depend on the method make no product: they become one axis, `choice`, whose values spell out all
     of them.
     """
-    keys = list(dict.fromkeys(key for job in jobs for key in job))
-    seen = {key: list(dict.fromkeys(job[key] for job in jobs if key in job)) for key in keys}
-    fixed = {key: seen[key][0] for key in keys if len(seen[key]) == 1 and all(key in job for job in jobs)}
+    keys = list(dict.fromkeys(key for run in runs for key in run))
+    seen = {key: list(dict.fromkeys(run[key] for run in runs if key in run)) for key in keys}
+    fixed = {key: seen[key][0] for key in keys if len(seen[key]) == 1 and all(key in run for run in runs)}
     varying = [key for key in keys if key not in fixed]
-    own = [key for key in varying if _depends(key, jobs)]
+    own = [key for key in varying if _depends(key, runs)]
     free = [key for key in varying if key not in own]
-    choices = list(dict.fromkeys(_written(job, own) for job in jobs))
+    choices = list(dict.fromkeys(_written(run, own) for run in runs))
     axes = {**({CHOICE: choices} if own else {}), **{key: seen[key] for key in free}}
-    # Every job once, and as many as the product has: then it is the product.
-    if math.prod(map(len, axes.values())) != len({_written(job, varying) for job in jobs}):
-        axes = {CHOICE: list(dict.fromkeys(_written(job, varying) for job in jobs))}
+    # Every run once, and as many as the product has: then it is the product.
+    if math.prod(map(len, axes.values())) != len({_written(run, varying) for run in runs}):
+        axes = {CHOICE: list(dict.fromkeys(_written(run, varying) for run in runs))}
     return fixed, axes
 
 
-def _depends(key: str, jobs: Sequence[Job]) -> bool:
+def _depends(key: str, runs: Sequence[Keys]) -> bool:
     """Whether a key has other values for other methods; the method itself counts too."""
     by_method: dict[str | None, set[str | None]] = {}
-    for job in jobs:
-        by_method.setdefault(job.get("method"), set()).add(job.get(key))
+    for run in runs:
+        by_method.setdefault(run.get("method"), set()).add(run.get(key))
     return key == "method" or len(set(map(frozenset, by_method.values()))) > 1
 
 
-def _written(job: Job, keys: Sequence[str]) -> str:
-    return " ".join(f"{key}={job[key]}" for key in keys if key in job)
+def _written(run: Keys, keys: Sequence[str]) -> str:
+    return " ".join(f"{key}={run[key]}" for key in keys if key in run)
 
 
 def _typed(value: str) -> Any:

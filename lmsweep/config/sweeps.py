@@ -32,7 +32,7 @@ class Sweep:
     grid: GridConfig
     overrides: tuple[str, ...] = ()
     request: Request = field(default_factory=Request)
-    jobs: tuple[tuple[str, ...], ...] = ()  # the command line of every run
+    lines: tuple[tuple[str, ...], ...] = ()  # the command line of every run
     launcher: Mapping[str, Any] = field(default_factory=dict)  # hydra.launcher, as it was composed
 
     @property

@@ -183,7 +183,7 @@ def expected_cells(
     cells: dict[tuple[str, str, float], str] = {}
     for panel in spec.panels:
         runs = {name: run for name, run in sweep.runs.items() if run.method_name() in panel.methods}
-        for (name, run), xs in zip(runs.items(), _places(panel, runs.values(), attacks), strict=True):
+        for (name, run), xs in zip(runs.items(), places(panel, runs.values(), attacks), strict=True):
             status = Store(sweep.outputs).folder(name).read_status()
             reason = f"failed: {status['reason']}" if status.get("state") == "failed" else "not trained"
             if panel.attack and status.get("state") == "done":
@@ -194,7 +194,7 @@ def expected_cells(
         yield {"panel": panel_name, "method": method, "x": x, "reason": reason}
 
 
-def _places(
+def places(
     panel: Panel, runs: Collection[RunConfig], attacks: Mapping[str, EvaluationConfig]
 ) -> Iterable[Sequence[float]]:
     """Where on the panel's x axis each of the runs stands."""

@@ -18,14 +18,14 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """One line per row; a cell may hold any text, which stays in its cell."""
+    """A Markdown table; values may hold any text, also bars and line breaks."""
     lines = [_row(head), "|" + "---|" * len(head), *(_row(row) for row in rows)]
     return "\n".join(lines)
 
 
-def _row(cells: Sequence[Any]) -> str:
-    texts = [cell if isinstance(cell, str) else text(cell) for cell in cells]
-    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in texts) + " |"
+def _row(values: Sequence[Any]) -> str:
+    texts = [value if isinstance(value, str) else text(value) for value in values]
+    return "| " + " | ".join(" ".join(value.split()).replace("|", "\\|") for value in texts) + " |"
 
 
 def results_page(records: Sequence[Record], scale: str) -> str:
@@ -88,6 +88,6 @@ def _section(record: Record) -> list[str]:
         audits = [[row.method, row.verdict, "; ".join(row.reasons) or NOTHING] for row in record.audit]
         lines += ["", table(["audit of", "verdict", "because"], audits)]
     if record.missing:
-        cells = len(record.missing)
-        lines += ["", f"{cells} cells are missing; the [record]({record.figure}.json) lists them."]
+        gone = len(record.missing)
+        lines += ["", f"{gone} cells are missing; the [record]({record.figure}.json) lists them."]
     return lines

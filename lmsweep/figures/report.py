@@ -117,15 +117,15 @@ def _numbers(table: Table) -> dict[str, Any]:
     }
 
 
-def _shorter(cell: str) -> str:
+def _shorter(value: str) -> str:
     """A number to 4 digits; anything else unchanged."""
-    return f"{float(cell):.4g}" if NUMBER.fullmatch(cell) and "." in cell else cell
+    return f"{float(value):.4g}" if NUMBER.fullmatch(value) and "." in value else value
 
 
-def _is_numeric(cells: list[str]) -> bool:
+def _is_numeric(column: list[str]) -> bool:
     """Whether a column holds numbers only, gaps aside."""
-    filled = [cell for cell in cells if cell]
-    return bool(filled) and all(NUMBER.fullmatch(cell) for cell in filled)
+    filled = [value for value in column if value]
+    return bool(filled) and all(map(NUMBER.fullmatch, filled))
 
 
 def _hyperparameters(cells: list[Selected]) -> tuple[dict[str, str], list[dict[str, Any]]]:

@@ -155,7 +155,7 @@ def print_failures(rows: Sequence[tuple[str, str, str, Path]], noun: str) -> Non
         noun.removesuffix("s"), "what", "reason", "details", title=f"Failed {noun}", title_justify="left"
     )
     for *words, details in rows:
-        table.add_row(*(Text(cell, overflow="fold") for cell in (*words, str(details))))
+        table.add_row(*(Text(text, overflow="fold") for text in (*words, str(details))))
     console = Console(file=sys.stderr)
     if not console.is_terminal:
         console.width = FILE_WIDTH

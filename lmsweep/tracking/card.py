@@ -52,14 +52,14 @@ def attack_card(
     name = attack_name(evaluation["attack"], transfer=evaluation["source"] is not None)
     about = {key: evaluation[key] for key in ("split", "samples", "attack")}
     about |= {"target": target, "source": source, "source_method": evaluation["methods"][source]}
-    cell = {**config.about(), "method_name": config.method_name(), "cell": group_of(config)}
+    run = {**config.about(), "method_name": config.method_name(), "cell": group_of(config)}
     return Card(
         id=f"{evaluation['id']}-{target}" if evaluation["source"] else evaluation["id"],
         name=f"{name}: {label(config)} seed={config.seed}",
         group=group_of(config),
         job_type=ATTACK,
         tags=tags_of(sweeps),
-        config={**cell, **about, "attack_name": name, "margin": config.to_dict()["margin"]},
+        config={**run, **about, "attack_name": name, "margin": config.to_dict()["margin"]},
     )
 
 

@@ -1,7 +1,6 @@
 """W&B panels of a figure: each follows from the figure's axes, methods and runs."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +8,8 @@ from typing import Any
 import wandb_workspaces.reports.v2 as wr
 
 from lmsweep.config.evaluation import EvaluationConfig
-from lmsweep.config.identity import dotted
 from lmsweep.config.sweeps import Sweep
-from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, on_axis, settings
+from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, places, settings
 from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.figures.words import place
 from lmsweep.tracking.card import ATTACK, FIGURE, TRAIN, attack_metric, attack_name
@@ -36,18 +34,14 @@ class Group:
 
 def figure_groups(sweep: Sweep, spec: FigureSpec, attacks: Mapping[str, EvaluationConfig]) -> list[Group]:
     """One group per pair of axes, and then what all figures have."""
-    groups = [
-        Group(
-            panel.title,
-            _axes(panel, sweep, attacks),
-            _panels(panel, attacks),
-            (ATTACK if panel.attack else TRAIN,),
-            panel.name,
-        )
-        for panel in spec.panels
-    ]
-    gamma = _gamma(sweep)
-    return [*groups, *([gamma] if gamma else []), _hyperparameters(sweep), _training(sweep), _pictures()]
+    groups = []
+    for panel in spec.panels:
+        job = ATTACK if panel.attack else TRAIN
+        about = _axes(panel, sweep, attacks)
+        groups.append(Group(panel.title, about, _panels(panel, attacks), (job,), panel.name))
+    if any(config.method.margin for config in sweep.runs.values()):
+        groups.append(_gamma())
+    return [*groups, _hyperparameters(sweep), _training(sweep), _pictures()]
 
 
 def varying(sweep: Sweep) -> list[str]:
@@ -58,18 +52,9 @@ def varying(sweep: Sweep) -> list[str]:
 
 def _axes(panel: Panel, sweep: Sweep, attacks: Mapping[str, EvaluationConfig]) -> str:
     """What is drawn, and how far it goes."""
-    values: set[float] = set()
-    if panel.x.attack is not None:
-        values = set(attacks[panel.x.attack].attack.strengths)
-    elif panel.x.key != "step":
-        shown = [run for run in sweep.runs.values() if run.method_name() in panel.methods]
-        places = on_axis(dotted(run.identity_dict()).get(str(panel.x.key), math.nan) for run in shown)
-        values = {x for xs in places for x in xs}
-    low, high = (
-        (place(x, panel.x.unit).removeprefix(" at ") for x in (min(values), max(values)))
-        if values
-        else ("", "")
-    )
+    shown = [run for run in sweep.runs.values() if run.method_name() in panel.methods]
+    values = {x for xs in places(panel, shown, attacks) for x in xs} or {0.0}
+    low, high = (place(x, panel.x.unit).removeprefix(" at ") for x in (min(values), max(values)))
     reach = f", from {low} to {high}" if low != high else ""
     return f"{panel.y.label.capitalize()} against {panel.x.label}{reach}, {len(panel.methods)} methods."
 
@@ -83,30 +68,17 @@ def _panels(panel: Panel, attacks: Mapping[str, EvaluationConfig]) -> list[Any]:
     if panel.y.attack is not None:
         metric = attack_metric(_name(attacks[panel.y.attack]), "accuracy")
     return [
-        wr.ScatterPlot(
-            title=f"{panel.title}: every run",
-            x=wr.Config(str(panel.x.key)),
-            y=wr.SummaryMetric(metric),
-            log_x=panel.x.scale == "log",
-            running_ymean=True,
-        ),
-        wr.BarPlot(title=f"{panel.y.label} by method", metrics=[metric], groupby=wr.Config(METHOD), **MEAN),
-        wr.BarPlot(title=f"{panel.y.label} by cell", metrics=[metric], groupby=wr.Config("cell"), **MEAN),
+        _scatter(f"{panel.title}: every run", str(panel.x.key), metric, log=panel.x.scale == "log"),
+        _bars(f"{panel.y.label} by method", metric),
+        _bars(f"{panel.y.label} by cell", metric, by="cell"),
     ]
 
 
 def _attack_curve(panel: Panel, config: EvaluationConfig) -> Any:
     name = _name(config)
-    return wr.LinePlot(
-        title=panel.title,
-        x=attack_metric(name, "strength"),
-        y=[attack_metric(name, "accuracy")],
-        title_x=panel.x.label,
-        title_y=panel.y.label,
-        log_x=panel.x.scale == "log",
-        groupby=wr.Config(METHOD),
-        **MEAN,
-    )
+    axes: dict[str, Any] = {"title_x": panel.x.label, "title_y": panel.y.label}
+    axes["log_x"] = panel.x.scale == "log"
+    return _lines(panel.title, [attack_metric(name, "accuracy")], attack_metric(name, "strength"), **axes)
 
 
 def _name(config: EvaluationConfig) -> str:
@@ -115,31 +87,33 @@ def _name(config: EvaluationConfig) -> str:
 
 
 def _distance_curve(panel: Panel, split: str) -> Any:
-    place = panel.y.metric.removeprefix(DISTANCE_METRIC)
-    return wr.LinePlot(
-        title=f"{panel.title}, {SPLITS[split]} samples",
-        x=STEP,
-        y=[f"distance/{split}/{place}"],
-        title_x=panel.x.label,
-        title_y=panel.y.label,
-        groupby=wr.Config(METHOD),
-        **MEAN,
-    )
+    metric = f"distance/{split}/{panel.y.metric.removeprefix(DISTANCE_METRIC)}"
+    axes = {"title_x": panel.x.label, "title_y": panel.y.label}
+    return _lines(f"{panel.title}, {SPLITS[split]} samples", [metric], **axes)
 
 
-def _gamma(sweep: Sweep) -> Group | None:
-    if not any(config.method.margin for config in sweep.runs.values()):
-        return None
-    x = wr.Config("margin.gamma")
+def _lines(title: str, metrics: list[Any], x: str = STEP, **more: Any) -> Any:
+    """One line per method: the mean over its runs."""
+    return wr.LinePlot(title=title, x=x, y=metrics, groupby=wr.Config(METHOD), **MEAN, **more)
+
+
+def _scatter(title: str, key: str, metric: str, *, log: bool) -> Any:
+    x, y = wr.Config(key), wr.SummaryMetric(metric)
+    return wr.ScatterPlot(title=title, x=x, y=y, log_x=log, running_ymean=True)
+
+
+def _bars(title: str, metric: str, by: str = METHOD) -> Any:
+    return wr.BarPlot(title=title, metrics=[metric], groupby=wr.Config(by), **MEAN)
+
+
+def _gamma() -> Group:
     panels = [
-        wr.ScatterPlot(
-            title=f"{what} against gamma", x=x, y=wr.SummaryMetric(metric), log_x=True, running_ymean=True
-        )
-        for metric, what in (("val_accuracy", "validation accuracy"), ("test_accuracy", "test accuracy"))
+        _scatter("validation accuracy against gamma", "margin.gamma", "val_accuracy", log=True),
+        _scatter("test accuracy against gamma", "margin.gamma", "test_accuracy", log=True),
+        _bars("validation accuracy by gamma", "val_accuracy", by="margin.gamma"),
     ]
-    bars = wr.BarPlot(title="validation accuracy by gamma", metrics=["val_accuracy"], groupby=x, **MEAN)
     about = "How much depends on the distance that is asked for; runs without a margin have no gamma."
-    return Group("Gamma sensitivity", about, [*panels, bars])
+    return Group("Gamma sensitivity", about, panels)
 
 
 def _hyperparameters(sweep: Sweep) -> Group:
@@ -159,22 +133,17 @@ def _hyperparameters(sweep: Sweep) -> Group:
 def _training(sweep: Sweep) -> Group:
     margin = any(config.method.margin for config in sweep.runs.values())
     telemetry = any(config.telemetry.every for config in sweep.runs.values())
-    wanted = {
+    curves = {
         "Training loss": "train_loss",
         "Validation accuracy": "val_accuracy",
         "Validation loss": "val_loss",
     }
-    common: dict[str, Any] = {"x": STEP, "groupby": wr.Config(METHOD), **MEAN}
-    panels = [wr.LinePlot(title=title, y=[metric], **common) for title, metric in wanted.items()]
+    panels = [_lines(title, [metric]) for title, metric in curves.items()]
     layers = dict(LAYERS) if margin else {}
     layers |= {"Distance to the boundary": "distance/.*"} if telemetry else {}
-    panels += [wr.LinePlot(title=title, metric_regex=regex, **common) for title, regex in layers.items()]
-    bars = wr.BarPlot(
-        title="Seconds of training", metrics=["train_seconds"], groupby=wr.Config(METHOD), **MEAN
-    )
-    return Group(
-        "Training", "What runs say while they train, the mean over the runs of a method.", [*panels, bars]
-    )
+    panels += [_lines(title, [], metric_regex=regex) for title, regex in layers.items()]
+    about = "What runs say while they train, the mean over the runs of a method."
+    return Group("Training", about, [*panels, _bars("Seconds of training", "train_seconds")])
 
 
 def _pictures() -> Group:
@@ -183,9 +152,5 @@ def _pictures() -> Group:
         wr.MediaBrowser(title="Adversarial examples", media_keys=["adversarial_examples"], num_columns=4),
         wr.WeavePanelSummaryTable(table_name="claims"),
     ]
-    return Group(
-        "Pictures and claims",
-        "The figure, its verdicts, and what networks are fooled by.",
-        panels,
-        (FIGURE, TRAIN),
-    )
+    about = "The figure, its verdicts, and what networks are fooled by."
+    return Group("Pictures and claims", about, panels, (FIGURE, TRAIN))

@@ -166,10 +166,8 @@ def confusion_chart(counts: "Tensor") -> Any:
     """
     import wandb
 
-    cells = [(int(counts[row, column]), row, column) for row, column in counts.nonzero().tolist()]
-    pairs: list[Any] = [
-        [str(row), str(column), n] for n, row, column in sorted(cells, reverse=True)[:CONFUSIONS]
-    ]
-    table = wandb.Table(columns=["Actual", "Predicted", "nPredictions"], data=pairs)
+    pairs = [(int(counts[row, column]), row, column) for row, column in counts.nonzero().tolist()]
+    rows: list[Any] = [[str(row), str(col), n] for n, row, col in sorted(pairs, reverse=True)[:CONFUSIONS]]
+    table = wandb.Table(columns=["Actual", "Predicted", "nPredictions"], data=rows)
     fields = {"Actual": "Actual", "Predicted": "Predicted", "nPredictions": "nPredictions"}
     return wandb.plot_table("wandb/confusion_matrix/v1", table, fields, {"title": "Test set"})

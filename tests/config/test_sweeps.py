@@ -54,7 +54,7 @@ def test_the_grid_has_every_method_and_axis_that_the_figure_shows(name, scale):
     sweep = read_sweep(name, scale)
     assert f" {scale}: {len(sweep.runs)} runs" in (sweep_folder() / f"{name}.yaml").read_text()
     assert single_run(f"sweep={name}", f"scale={scale}").id in sweep.runs
-    assert len(sweep.jobs) == len(sweep.runs)
+    assert len(sweep.lines) == len(sweep.runs)
     spec = spec_of(sweep)
     methods = {config.method_name() for config in sweep.runs.values()}
     assert methods == set(spec.methods)

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,16 @@ def files_of(outputs: Path, name: str) -> list[Path]:
 
 
 def read_back(file: Path) -> ReadBack:
+    """What a file says; W&B's own process may write the end of it a moment after the run has finished."""
+    for _ in range(100):
+        found = _read(file)
+        if found.exit_code is not None:
+            break
+        time.sleep(0.1)
+    return found
+
+
+def _read(file: Path) -> ReadBack:
     words = [get_core_path(), "leet", "inspect", "--no-observability", "--json", "--run-file", file]
     done = subprocess.run([*words, file.parent.parent], capture_output=True, text=True, timeout=600)
     found = ReadBack()

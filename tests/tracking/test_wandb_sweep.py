@@ -8,7 +8,7 @@ import yaml
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
 from lmsweep.commands import wandb_sweep
-from lmsweep.commands.wandb_sweep import split_jobs, wandb_sweep_command
+from lmsweep.commands.wandb_sweep import split_runs, wandb_sweep_command
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.store.sweeps import runs_of
 
@@ -29,7 +29,7 @@ def test_an_agent_is_given_the_jobs_of_the_sweep(name, capsys, tmp_path):
     config = yaml.safe_load(capsys.readouterr().out)
     sweep = read_sweep(name, "smoke", [f"outputs={tmp_path}"])
     tracking = {"tracking=wandb", "tracking.mode=online", "tracking.project=lmsweep", "tracking.entity=team"}
-    ours = {frozenset(job) for job in sweep.jobs}
+    ours = {frozenset(job) for job in sweep.lines}
     theirs = [frozenset(wandb_sweep.spelled_out(words)) for words in lines(config)]
     assert all(tracking <= words for words in theirs)
     assert {words - tracking for words in theirs} == ours
@@ -40,7 +40,7 @@ def test_an_agent_is_given_the_jobs_of_the_sweep(name, capsys, tmp_path):
 
 def test_axes_that_make_no_product_are_written_out():
     jobs = [{"method": "xent", "seed": s, "lr": r} for s, r in (("0", "1"), ("0", "2"), ("1", "1"))]
-    fixed, axes = split_jobs(jobs)
+    fixed, axes = split_runs(jobs)
     assert (fixed, list(axes)) == ({"method": "xent"}, ["choice"])
     assert axes["choice"] == ["seed=0 lr=1", "seed=0 lr=2", "seed=1 lr=1"]
 

@@ -13,7 +13,7 @@ from lmsweep.figures.words import text
 
 
 class ClaimRow(NamedTuple):
-    """The cells of a claim, as text; who shows fewer columns leaves some out."""
+    """A claim as a row of text; who shows fewer columns leaves some out."""
 
     verdict: str
     says: str

@@ -41,9 +41,9 @@ def draw_distances(
                 axes = sheet.axes[i][j]
                 if j:
                     axes.sharey(sheet.axes[i][0])
-                cell = table[(table["layer"] == layer) & (table["method"] == method)]
+                mine = table[(table["layer"] == layer) & (table["method"] == method)]
                 for split, (color, line, _) in SPLITS.items():
-                    curve = cell[cell["split"] == split].sort_values("step")
+                    curve = mine[mine["split"] == split].sort_values("step")
                     step, mean, low, high, n = (
                         curve[name].to_numpy(dtype=float) for name in ("step", "mean", "low", "high", "n")
                     )
@@ -54,7 +54,7 @@ def draw_distances(
                         (x, float(y)) for x, ys in zip(step, curve["values"], strict=True) for y in ys.split()
                     ]
                     axes.plot(*np.array(seeds).reshape(-1, 2).T, ".", color=color, ms=2, mew=0, alpha=0.55)
-                if cell.empty:
+                if mine.empty:
                     say_missing(axes)
                 axes.set_title(f"{method_style(method).legend}, {names[layer]}")
                 axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
