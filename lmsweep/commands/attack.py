@@ -3,7 +3,7 @@
 from lmsweep.commands.jobs import measurement_job
 from lmsweep.commands.stored_runs import command, measured
 from lmsweep.config.evaluation import EvaluationConfig
-from lmsweep.evaluation.attack import attack_measurements
+from lmsweep.evaluation.jobs import attack_measurements
 
 
 def main() -> None:

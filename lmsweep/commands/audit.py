@@ -8,7 +8,7 @@ from rich.table import Table
 from lmsweep.commands.jobs import measurement_job
 from lmsweep.commands.stored_runs import command, measured
 from lmsweep.config.evaluation import AuditConfig
-from lmsweep.evaluation.audit import audit_measurement, judged
+from lmsweep.evaluation.jobs import audit_measurement, judged
 from lmsweep.evaluation.runs import find_run
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Results

@@ -4,7 +4,7 @@ from lmsweep.commands.jobs import measurement_job
 from lmsweep.commands.stored_runs import command, measured
 from lmsweep.config.evaluation import DistancesConfig
 from lmsweep.config.measurement import Measurement
-from lmsweep.evaluation.distances import PICTURE
+from lmsweep.evaluation.jobs import PICTURE
 from lmsweep.evaluation.runs import find_run
 
 

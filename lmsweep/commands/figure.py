@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lmsweep.commands.run import reported
 from lmsweep.config.sweeps import Sweep, read_sweep
-from lmsweep.evaluation.audit import judged
+from lmsweep.evaluation.jobs import judged
 from lmsweep.figures.claims.verdicts import HEAD, claim_rows
 from lmsweep.figures.make import make_figure
 from lmsweep.figures.record import Record

@@ -24,8 +24,7 @@ from lmsweep.store.store import Store
 from lmsweep.sweep.plan import state_for
 from lmsweep.tracking.jobs import mirror_attack
 from lmsweep.tracking.run import tracked
-from lmsweep.training.ranks import LocalRanks
-from lmsweep.training.task_ranks import first_task, follow, task_of
+from lmsweep.training.ranks import first_task, follow, local_ranks, task_of
 
 if TYPE_CHECKING:
     from lmsweep.training.run import Parts
@@ -131,11 +130,13 @@ def _training(config: RunConfig, parts: "Parts | None") -> Iterator[Work]:
 
         def work(folder: JobFolder) -> Results:
             from lmsweep.training.run import prepare_run, run
+            from lmsweep.training.world import alone
 
-            company = LocalRanks(config, folder) if config.trainer.processes > 1 else None
+            here = partial(local_ranks, config, folder) if config.trainer.processes > 1 else alone
+            company = first.ranks if first else here
             tracker.open()
             ready = parts or prepare_run(config)
-            results = run(ready, config.id, folder.path, folder.check_lease, first or company, tracker)
+            results = run(ready, config.id, folder.path, folder.check_lease, company, tracker)
             return {**results, "cost_key": cost_key(config)}
 
         yield work
@@ -155,6 +156,6 @@ def _help(config: RunConfig) -> Results | None:
 
 
 def _probe(config: RunConfig) -> float:
-    from lmsweep.training.probe import probe_seconds  # imports torch, which only the worker needs
+    from lmsweep.training.run import probe_seconds  # imports torch, which only the worker needs
 
     return probe_seconds(config)

@@ -16,7 +16,7 @@ from lmsweep.tracking.card import folder_of, run_card, sweep_tag
 from lmsweep.tracking.run import tracked
 
 if TYPE_CHECKING:
-    from lmsweep.training.portrait import Portrait
+    from lmsweep.training.evaluate import Portrait
 
 
 def mirror_stored(runs: Mapping[str, RunConfig]) -> int:
@@ -79,9 +79,9 @@ def _portrait(config: RunConfig, folder: JobFolder) -> "Portrait | None":
         return None
     import torch
 
-    from lmsweep.evaluation.checkpoints import load_run
+    from lmsweep.evaluation.measure import load_run
     from lmsweep.evaluation.runs import StoredRun
-    from lmsweep.training.portrait import portrait
+    from lmsweep.training.evaluate import portrait
 
     loaded = load_run(StoredRun(folder, config), config.data.root, torch.device("cpu"))
     options = config.tracking
