@@ -143,7 +143,7 @@ def _compile(setting: steps.Setting) -> None:
 
     from lmsweep.margin.layers import hidden_layers
 
-    functorch.donated_buffer = False  # as lmsweep.training.speed: backward passes are repeated
+    functorch.donated_buffer = False  # as lmsweep.training.build: backward passes are repeated
     for name in hidden_layers(setting.network):
         layer = setting.network.get_submodule(name)
         layer.forward = torch.compile(layer.forward)

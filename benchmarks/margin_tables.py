@@ -14,9 +14,8 @@ from lmsweep.commands.jobs import run_training
 from lmsweep.data import EvaluationBatches
 from lmsweep.margin.batch_norm import per_sample_batch_norm
 from lmsweep.margin.callback import last_linear
-from lmsweep.margin.capture import capture
 from lmsweep.margin.distance import linearised_margins
-from lmsweep.margin.layers import resolve_layers
+from lmsweep.margin.layers import capture, resolve_layers
 from lmsweep.training.checkpoint import load_checkpoint
 from lmsweep.training.run import prepare_run
 

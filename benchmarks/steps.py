@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmsweep.margin import margin_loss
-from lmsweep.margin.capture import capture
-from lmsweep.margin.layers import resolve_layers
+from lmsweep.margin.layers import capture, resolve_layers
 from lmsweep.models import ConvNet, InceptionV3, WideResNet
 
 GAMMA, CLIP = 1.0, 2.0

@@ -27,7 +27,7 @@ from benchmarks.compose import configured
 from benchmarks.harness import Measured, ratio
 from lmsweep.data import Dataset, Split
 from lmsweep.margin import margin_loss
-from lmsweep.margin.capture import capture
+from lmsweep.margin.layers import capture
 from lmsweep.seeds import derive_seed
 from lmsweep.training.build import build_margin, build_module
 from lmsweep.training.checkpoint import RunCheckpoint

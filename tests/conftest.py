@@ -74,7 +74,7 @@ def clock_of_samples(monkeypatch) -> SimpleNamespace:
         return before(self, x)
 
     monkeypatch.setattr(ConvNet, "forward", forward)
-    monkeypatch.setattr("lmsweep.training.probe.time", clock)
+    monkeypatch.setattr("lmsweep.training.run.time", clock)
     return clock
 
 

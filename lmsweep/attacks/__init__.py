@@ -7,8 +7,7 @@ from lmsweep.attacks.gaussian import GaussianNoise, gaussian_noise
 from lmsweep.attacks.ifgsm import IFGSM, ifgsm
 from lmsweep.attacks.pgd import PGD, pgd
 from lmsweep.attacks.search import RandomSearch, random_search
-from lmsweep.attacks.signal_to_noise import scale_to_snr, snr
-from lmsweep.attacks.trajectory import Examples, unsettled
+from lmsweep.attacks.trajectory import Examples, scale_to_snr, snr, unsettled
 
 __all__ = [
     "FGSM",

@@ -16,8 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from lmsweep.attacks.gradient import AttackLoss
-from lmsweep.attacks.trajectory import Examples, fooled
+from lmsweep.attacks.trajectory import AttackLoss, Examples, fooled
 from lmsweep.errors import ConfigError
 
 # Each description completes the sentence "it must be ..." in the error a user sees.

@@ -8,9 +8,16 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from lmsweep.attacks.attack import BudgetAttack, Clean, Loss
-from lmsweep.attacks.gradient import AttackLoss, input_gradient, is_zero, per_sample
-from lmsweep.attacks.signal_to_noise import scale_to_snr
-from lmsweep.attacks.trajectory import Examples, project, unsettled
+from lmsweep.attacks.trajectory import (
+    AttackLoss,
+    Examples,
+    input_gradient,
+    is_zero,
+    per_sample,
+    project,
+    scale_to_snr,
+    unsettled,
+)
 from lmsweep.margin.temporary import frozen
 
 

@@ -11,9 +11,15 @@ from typing_extensions import override
 
 from lmsweep.attacks.attack import BudgetAttack, Clean, Loss, Positive
 from lmsweep.attacks.fgsm import fgsm_direction
-from lmsweep.attacks.gradient import AttackLoss, per_sample
-from lmsweep.attacks.signal_to_noise import scale_to_snr
-from lmsweep.attacks.trajectory import Examples, Stop, trajectory, unsettled
+from lmsweep.attacks.trajectory import (
+    AttackLoss,
+    Examples,
+    Stop,
+    per_sample,
+    scale_to_snr,
+    trajectory,
+    unsettled,
+)
 from lmsweep.margin.temporary import frozen
 
 

@@ -9,8 +9,17 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from lmsweep.attacks.attack import Clean, Count, EpsilonAttack, Loss
-from lmsweep.attacks.gradient import AttackLoss, logit_margin, per_sample
-from lmsweep.attacks.trajectory import Examples, Stop, predictions, project, trajectory, unsettled
+from lmsweep.attacks.trajectory import (
+    AttackLoss,
+    Examples,
+    Stop,
+    logit_margin,
+    per_sample,
+    predictions,
+    project,
+    trajectory,
+    unsettled,
+)
 from lmsweep.margin.temporary import frozen
 from lmsweep.seeds import ALL, Share, derive_seed, to_device
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from lmsweep.attacks.attack import Clean, Count, EpsilonAttack
-from lmsweep.attacks.gradient import logit_margin, per_sample
-from lmsweep.attacks.trajectory import Examples, fooled, project, unsettled
+from lmsweep.attacks.trajectory import Examples, fooled, logit_margin, per_sample, project, unsettled
 from lmsweep.margin.temporary import frozen
 from lmsweep.seeds import derive_seed
 

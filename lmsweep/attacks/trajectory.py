@@ -1,17 +1,73 @@
-"""Sign-gradient ascent inside a ball: the one loop under IFGSM and PGD.
+"""What gradient attacks share: the losses they climb, steps by the sign of the gradient, and SNR budgets.
 
-Several epsilons can share one trajectory. IFGSM with step alpha takes k = ceil(epsilon / alpha) steps, and no
-point before the last can lie farther than (k - 1) * alpha <= epsilon from the image, so clipping to the ball
-acts on the last step only: the attacks for all epsilons are the same path, left at different steps.
+`trajectory` is the one loop under IFGSM and PGD, and several epsilons can share one trajectory. IFGSM with
+step alpha takes k = ceil(epsilon / alpha) steps, and no point before the last can lie farther than (k - 1) *
+alpha <= epsilon from the image, so clipping to the ball acts on the last step only: the attacks for all
+epsilons are the same path, left at different steps.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmsweep.attacks.gradient import AttackLoss, input_gradient, is_zero
+AttackLoss = Literal["xent", "margin"]
+
+
+def attack_loss(logits: Tensor, labels: Tensor, loss: AttackLoss) -> Tensor:
+    """Return one value per sample that grows as the network moves away from `labels`.
+
+    In float32 the gradient of cross-entropy is exactly zero once the other classes' probabilities
+    underflow, about 104 below in logits, and its sign then moves nothing. The logit margin (best other
+    class minus the label's, as in Carlini & Wagner, 2017) has a gradient wherever the network has one.
+    """
+    precise = logits if logits.dtype == torch.float64 else logits.float()
+    if loss == "xent":
+        return F.cross_entropy(precise, labels, reduction="none")
+    if loss == "margin":
+        return logit_margin(precise, labels)
+    raise ValueError(f"loss={loss!r} is not allowed: it must be one of {', '.join(get_args(AttackLoss))}")
+
+
+def logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
+    """Best other logit minus the label's: positive where the network does not answer with the label."""
+    column = labels.unsqueeze(1)
+    other = logits.scatter(1, column, -torch.inf).amax(1)
+    return other - logits.gather(1, column).squeeze(1)
+
+
+class InputGradient(NamedTuple):
+    """The gradient of the attack's loss, and the logits of the same forward pass."""
+
+    gradient: Tensor
+    logits: Tensor
+
+
+def input_gradient(model: nn.Module, x: Tensor, labels: Tensor, loss: AttackLoss) -> InputGradient:
+    """Differentiate the attack's loss with respect to each sample; call it inside `frozen`.
+
+    A network that cuts the graph somewhere (a rounding, an argmax) has gradient zero, as it has in theory.
+    """
+    x = x.detach().requires_grad_()
+    with torch.enable_grad():
+        logits = model(x)
+        if not logits.requires_grad:
+            return InputGradient(torch.zeros_like(x), logits)
+        total = attack_loss(logits, labels, loss).sum()
+        (gradient,) = torch.autograd.grad(total, x)
+    return InputGradient(gradient, logits.detach())
+
+
+def is_zero(gradient: Tensor) -> Tensor:
+    """Which samples have a gradient that is exactly zero in every pixel: its sign moves them nowhere."""
+    return (gradient == 0).flatten(1).all(1)
+
+
+def per_sample(values: Tensor, like: Tensor) -> Tensor:
+    """Shape one value per sample so that it broadcasts over the pixels of `like`."""
+    return values.view(-1, *[1] * (like.ndim - 1))
 
 
 class Stop(NamedTuple):
@@ -107,3 +163,38 @@ def trajectory(
 
 def _rows(value: float | Tensor, rows: Tensor | slice) -> float | Tensor:
     return value[rows] if isinstance(value, Tensor) else value
+
+
+BISECTIONS = 50
+
+
+def snr(x: Tensor, perturbed: Tensor) -> Tensor:
+    """The signal-to-noise ratio of each sample in dB; infinite where nothing was changed."""
+    signal = x.double().flatten(1).norm(dim=1)
+    noise = (perturbed.double() - x.double()).flatten(1).norm(dim=1)
+    return 20 * torch.log10(signal / noise)
+
+
+def scale_to_snr(x: Tensor, direction: Tensor, target: float, *, clip_pixels: bool) -> Tensor:
+    """Return one factor t per sample, such that the SNR of x + t * direction is `target` dB.
+
+    With pixel clipping the perturbation that is left grows with t more slowly and has no closed form, so t is
+    found by bisection. A sample whose direction cannot reach the budget, because all its pixels are at their
+    bounds before, gets the smallest factor that takes them there; one whose direction is zero gets 0.
+    """
+    start, steps = x.double(), direction.double()
+    size = per_sample(steps.flatten(1).abs().amax(1), x)
+    wanted = start.flatten(1).norm(dim=1) * 10 ** (-target / 20)
+    if not clip_pixels:
+        factor = wanted / steps.flatten(1).norm(dim=1)
+        return torch.where(size.flatten() > 0, factor, 0.0).to(x.dtype)
+    # At this factor every pixel that moves at all has met its bound.
+    moving = steps.abs().masked_fill(steps == 0, torch.inf).flatten(1).amin(1)
+    high = torch.where(size.flatten() > 0, 1.0 / moving, 0.0)
+    low = torch.zeros_like(high)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        moved = (start + per_sample(middle, x) * steps).clamp(0.0, 1.0)
+        enough = (moved - start).flatten(1).norm(dim=1) >= wanted
+        high, low = torch.where(enough, middle, high), torch.where(enough, low, middle)
+    return high.to(x.dtype)

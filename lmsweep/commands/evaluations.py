@@ -26,9 +26,7 @@ from lmsweep.config.evaluation import (
 )
 from lmsweep.config.hydra import as_dict, config_folder
 from lmsweep.config.run import Request
-from lmsweep.evaluation.attack import attack_measurements
-from lmsweep.evaluation.audit import audit_measurement, judged
-from lmsweep.evaluation.distances import PICTURE
+from lmsweep.evaluation.jobs import PICTURE, attack_measurements, audit_measurement, judged
 from lmsweep.evaluation.runs import find_run
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Results

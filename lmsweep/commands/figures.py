@@ -16,7 +16,7 @@ from rich.text import Text
 from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
-from lmsweep.evaluation.audit import judged
+from lmsweep.evaluation.jobs import judged
 from lmsweep.figures.claims.verdicts import HEAD, claim_rows
 from lmsweep.figures.make import make_figure, spec_of
 from lmsweep.figures.markdown import results_page, with_overview

@@ -24,11 +24,10 @@ from lmsweep.sweep.plan import state_for
 from lmsweep.tracking.card import folder_of, run_card, sweep_tag
 from lmsweep.tracking.jobs import mirror_attack, tracked
 from lmsweep.tracking.wandb_run import CARD, wandb_id
-from lmsweep.training.ranks import LocalRanks
-from lmsweep.training.task_ranks import first_task, follow, task_of
+from lmsweep.training.ranks import first_task, follow, local_ranks, task_of
 
 if TYPE_CHECKING:
-    from lmsweep.training.portrait import Portrait
+    from lmsweep.training.evaluate import Portrait
     from lmsweep.training.run import Parts
 
 
@@ -134,11 +133,13 @@ def _training(config: RunConfig, parts: "Parts | None") -> Iterator[Work]:
 
         def work(folder: JobFolder) -> Results:
             from lmsweep.training.run import prepare_run, run
+            from lmsweep.training.world import alone
 
-            company = LocalRanks(config, folder) if config.trainer.processes > 1 else None
+            here = partial(local_ranks, config, folder) if config.trainer.processes > 1 else alone
+            company = first.ranks if first else here
             tracker.open()
             ready = parts or prepare_run(config)
-            results = run(ready, config.id, folder.path, folder.check_lease, first or company, tracker)
+            results = run(ready, config.id, folder.path, folder.check_lease, company, tracker)
             return {**results, "cost_key": cost_key(config)}
 
         yield work
@@ -158,7 +159,7 @@ def _help(config: RunConfig) -> Results | None:
 
 
 def _probe(config: RunConfig) -> float:
-    from lmsweep.training.probe import probe_seconds  # imports torch, which only the worker needs
+    from lmsweep.training.run import probe_seconds  # imports torch, which only the worker needs
 
     return probe_seconds(config)
 
@@ -211,8 +212,8 @@ def _portrait(config: RunConfig, folder: JobFolder) -> "Portrait | None":
         return None
     import torch
 
-    from lmsweep.evaluation.checkpoints import load_run
-    from lmsweep.training.portrait import portrait
+    from lmsweep.evaluation.measure import load_run
+    from lmsweep.training.evaluate import portrait
 
     loaded = load_run(StoredRun(folder, config), config.data.root, torch.device("cpu"))
     options: dict[str, Any] = {"examples": config.tracking.examples, "epsilon": config.tracking.epsilon}

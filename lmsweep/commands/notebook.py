@@ -22,7 +22,7 @@ from lmsweep.sweep.sweeper import make_launcher
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lmsweep.evaluation.checkpoints import TrainedNetwork
+    from lmsweep.evaluation.measure import TrainedNetwork
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def load(run: "str | Run", outputs: str | Path | None = None) -> "TrainedNetwork
     """The trained network of a run (its id, or the beginning of one): `.predict(images)` gives classes."""
     import torch
 
-    from lmsweep.evaluation.checkpoints import TrainedNetwork, load_run
+    from lmsweep.evaluation.measure import TrainedNetwork, load_run
 
     name = run if isinstance(run, str) else str(run.folder)
     stored = find_run(str(outputs or _outputs()), name)

@@ -82,7 +82,7 @@ def run_one(plain: Mapping[str, Any], *, wait: bool = False) -> float | None:
     """
     from lmsweep.commands.jobs import accuracies, run_training, training_job
     from lmsweep.sweep.estimate import describe
-    from lmsweep.training.task_ranks import task_of
+    from lmsweep.training.ranks import task_of
 
     config, request = split(plain)
     if request.dry_run:

@@ -2,9 +2,8 @@
 
 from lmsweep.data.augment import Augmentation
 from lmsweep.data.batches import EvaluationBatches, TrainingBatches
-from lmsweep.data.dataset import Dataset, Source, Split
-from lmsweep.data.prepare import prepare
-from lmsweep.data.stream import StreamedSplit
+from lmsweep.data.dataset import Dataset, Source, Split, prepare
+from lmsweep.data.imagenet import StreamedSplit
 
 __all__ = [
     "Augmentation",

@@ -1,13 +1,21 @@
 """ImageNet, or any folder of images by class: `train/<class>/*` and `val/<class>/*`, read while training."""
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 from torchvision.datasets import ImageFolder
+from torchvision.transforms import v2
 
-from lmsweep.data.dataset import Source
-from lmsweep.data.stream import Cropping, StreamedSplit
+from lmsweep.data.dataset import Batch, Index, Source, Split
 from lmsweep.errors import UserError
+from lmsweep.seeds import ALL, Share, derive_seed
 
 
 def load(
@@ -61,3 +69,138 @@ def _listing(folder: Path) -> ImageFolder:
             "downloaded freely): put them there, name the folder above by LMSWEEP_DATA or data.root, or use "
             "data=digits, which needs none."
         ) from None
+
+
+# Evaluation sees the middle 87.5% of an image, as Inception's own does.
+CENTRAL_FRACTION = 0.875
+READ_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Cropping:
+    """How an image of any size becomes a square of `size` pixels.
+
+    Training cuts out a part of random area and shape (Szegedy et al., 2014: 8% to 100% of the area, sides
+    from 3:4 to 4:3); `area=None` trains on the middle, as evaluation always does.
+    """
+
+    size: int
+    area: tuple[float, float] | None = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __call__(self, image: Image.Image, seed: int | None) -> Tensor:
+        """The square as uint8 (3, size, size); `seed` draws a random one, None takes the middle."""
+        if seed is None or self.area is None:
+            resize = v2.Resize(round(self.size / CENTRAL_FRACTION))
+            return v2.functional.pil_to_tensor(v2.CenterCrop(self.size)(resize(image)))
+        # torchvision draws from the global generator, which belongs to dropout.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            crop = v2.RandomResizedCrop(self.size, scale=self.area, ratio=self.ratio)
+            return v2.functional.pil_to_tensor(crop(image))
+
+
+class StreamedSplit(Split):
+    """Image files and their labels. A batch is the same for any number of workers."""
+
+    def __init__(
+        self,
+        files: Sequence[str] | np.ndarray,
+        y: Tensor,
+        cropping: Cropping,
+        *,
+        workers: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.files = np.asarray(files)
+        self.y = y
+        self.cropping = cropping
+        self.workers = workers
+        self.device = torch.device(device)
+
+    @property
+    def x(self) -> Tensor:
+        """All images at once, as evaluation sees them; meant for small parts of a split."""
+        parts = (slice(start, start + READ_BATCH) for start in range(0, len(self), READ_BATCH))
+        return torch.cat([x for x, _ in self.read(parts)])
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one image after cropping."""
+        return (3, self.cropping.size, self.cropping.size)
+
+    def select(self, indices: Tensor, labels: Tensor | None = None) -> "StreamedSplit":
+        """The samples at `indices`, with other labels when these are given; nothing is read."""
+        y = self.y[indices] if labels is None else labels
+        return self._like(self.files[indices.numpy()], y, self.device)
+
+    def to(self, device: torch.device | str) -> "StreamedSplit":
+        """The same samples, whose batches come on `device`."""
+        return self._like(self.files, self.y, device)
+
+    def read(
+        self, indices: Iterable[Index], *, seed: int | None = None, start: int = 0, share: Share = ALL
+    ) -> Iterator[Batch]:
+        """Batches of uint8 images; with a seed, random crops that depend on it and the place in a batch.
+
+        `start` is the number of the first batch, and `share` says which part of each `indices` are.
+        """
+        loader = DataLoader(
+            _Files(self.files, self.y, self.cropping),
+            batch_sampler=self._requests(indices, seed, start, share),
+            num_workers=self.workers,
+            collate_fn=_collate,
+            pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(),  # else the loader draws from the global generator, as dropout does
+        )
+        for batch in loader:
+            if isinstance(batch, UserError):
+                raise batch
+            x, y = batch
+            yield x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True)
+
+    def _requests(
+        self, indices: Iterable[Index], seed: int | None, start: int, share: Share
+    ) -> Iterator[list["_Request"]]:
+        for number, chosen in enumerate(indices, start):
+            members = range(*chosen.indices(len(self))) if isinstance(chosen, slice) else chosen.tolist()
+            yield [
+                (
+                    member,
+                    None if seed is None else derive_seed(seed, f"crop/{number}/{share.position(index)}"),
+                )
+                for index, member in enumerate(members)
+            ]
+
+    def _like(self, files: np.ndarray, y: Tensor, device: torch.device | str) -> "StreamedSplit":
+        return StreamedSplit(files, y, self.cropping, workers=self.workers, device=device)
+
+
+_Request = tuple[int, int | None]  # which file, and the seed of its crop
+_Sample = tuple[Tensor, Tensor]
+
+
+class _Files(TorchDataset):
+    def __init__(self, files: np.ndarray, y: Tensor, cropping: Cropping) -> None:
+        self.files = files
+        self.y = y
+        self.cropping = cropping
+
+    def __getitem__(self, request: _Request) -> _Sample | UserError:
+        index, seed = request
+        path = Path(self.files[index])
+        try:
+            with Image.open(path) as image:
+                return self.cropping(image.convert("RGB"), seed), self.y[index]
+        except (OSError, SyntaxError) as error:  # Pillow's words for files that are cut short or no images
+            # Returned, because an exception that crosses a process carries its traceback as the message.
+            return UserError(f"{path} cannot be read as an image ({error}): replace or remove it.")
+
+
+def _collate(samples: list[_Sample | UserError]) -> Batch | UserError:
+    good = []
+    for sample in samples:
+        if isinstance(sample, UserError):
+            return sample
+        good.append(sample)
+    return torch.stack([x for x, _ in good]), torch.stack([y for _, y in good])

@@ -1,4 +1,4 @@
-"""Evaluations as jobs: what is measured of stored runs, kept and run like any other job."""
+"""Evaluations as jobs: which measurements a request means, kept and run like any other job. No torch here."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -6,14 +6,81 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from lmsweep.config.evaluation import Measurement
-from lmsweep.evaluation.runs import StoredRun
+from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, Measurement
+from lmsweep.errors import ConfigError, UserError
+from lmsweep.evaluation.runs import Runs, StoredRun, check_transfer, cross_entropy_source, find_run
 from lmsweep.provenance import provenance
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Needs, Results, Work
 
-Runs = Mapping[str, StoredRun]
+PICTURE = "distances.png"  # what a measurement of distances leaves in its folder
 Mirror = Callable[[Results], None]  # is told the results of a new measurement
+
+
+def attack_measurements(config: EvaluationConfig) -> tuple[list[Measurement], dict[str, StoredRun]]:
+    """The measurements that a request means, and the runs they name.
+
+    White-box (`source=self`) is one measurement per run; with any other source it is one per source, because
+    the examples of a source are made once for all its targets.
+    """
+    targets = [find_run(config.outputs, name) for name in config.runs]
+    if config.source == "self":
+        return [Measurement("attack", config, (run.id,)) for run in targets], {run.id: run for run in targets}
+    if not config.attack.transfers:
+        raise ConfigError(
+            f"source={config.source} is not allowed with attack.kind={config.attack.kind}: it must be self."
+        )
+    groups: dict[str, list[str]] = {}
+    runs: dict[str, StoredRun] = {}
+    for source, target in _pairs(config, targets):
+        check_transfer(source, target, config.split)
+        groups.setdefault(source.id, []).append(target.id)
+        runs |= {source.id: source, target.id: target}
+    wanted = [Measurement("attack", config, tuple(sorted(group)), source) for source, group in groups.items()]
+    return wanted, runs
+
+
+def _pairs(config: EvaluationConfig, targets: list[StoredRun]) -> list[tuple[StoredRun, StoredRun]]:
+    if config.source == "all":
+        return [(source, target) for source in targets for target in targets]
+    if config.source == "xent":
+        return [(cross_entropy_source(config.outputs, target), target) for target in targets]
+    source = find_run(config.outputs, config.source)
+    return [(source, target) for target in targets]
+
+
+def audit_measurement(config: AuditConfig, run: StoredRun) -> tuple[Measurement, dict[str, StoredRun]]:
+    """The audit of a run as the store knows it, and the runs it names."""
+    source = _source(config, run)
+    runs = {run.id: run, source.id: source} if source else {run.id: run}
+    return Measurement("audit", config, (run.id,), source.id if source else None), runs
+
+
+def _source(config: AuditConfig, run: StoredRun) -> StoredRun | None:
+    if config.source == "none":
+        return None
+    if config.source != "xent":
+        source = find_run(config.outputs, config.source)
+        if source.id == run.id:
+            raise ConfigError(
+                f"source={config.source} is the audited run itself: it must be another run, xent or none."
+            )
+        check_transfer(source, run, config.split)
+        return source
+    try:
+        source = cross_entropy_source(config.outputs, run)
+        check_transfer(source, run, config.split)
+        return source
+    except UserError:  # the audit says that transfer was not tested, rather than not answering at all
+        return None
+
+
+def judged(config: AuditConfig, results: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """The verdict on stored evidence, and its reasons."""
+    from lmsweep.attacks.masking import Evidence, Thresholds, judge
+
+    evidence, thresholds = Evidence(**results["evidence"]), Thresholds(**config.thresholds.model_dump())
+    return judge(evidence, thresholds)
 
 
 def evaluation_job(measurement: Measurement, runs: Runs, mirror: Mirror | None = None) -> Job:
@@ -67,22 +134,15 @@ def _evaluation(measurement: Measurement, runs: Runs, mirror: Mirror | None) -> 
 
 
 def _measure(measurement: Measurement, runs: Runs, folder: JobFolder) -> Results:
-    # These import torch, which a list of jobs does not need.
+    from lmsweep.evaluation import measure  # imports torch, which a list of jobs does not need
+
     if measurement.kind == "attack":
-        from lmsweep.evaluation.attack import measure_attack
-
-        return measure_attack(measurement, runs)
+        return measure.measure_attack(measurement, runs)
     if measurement.kind == "audit":
-        from lmsweep.evaluation.audit import measure_audit
-
-        return measure_audit(measurement, runs)
+        return measure.measure_audit(measurement, runs)
     if measurement.kind == "distances":
-        from lmsweep.evaluation.distances import measure_distances
-
-        return measure_distances(measurement, runs, folder)
-    from lmsweep.evaluation.regions import measure_regions
-
-    return measure_regions(measurement, runs, folder)
+        return measure.measure_distances(measurement, runs, folder)
+    return measure.measure_regions(measurement, runs, folder)
 
 
 def _summary(results: Results) -> str:

@@ -1,6 +1,6 @@
 """Find runs in the store, and the run whose examples a black-box attack takes. Needs no torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ class StoredRun:
     def id(self) -> str:
         """The run's id, from its configuration: evaluations are kept by it, and a folder can be renamed."""
         return self.config.id
+
+
+Runs = Mapping[str, StoredRun]  # by id
 
 
 def find_run(outputs: str, name: str) -> StoredRun:

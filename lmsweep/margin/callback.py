@@ -8,9 +8,8 @@ import pytorch_lightning as pl
 from torch import Tensor, nn
 
 from lmsweep.margin.batch_norm import per_sample_batch_norm
-from lmsweep.margin.capture import Captured, capture
 from lmsweep.margin.distance import linearised_margins
-from lmsweep.margin.layers import OUTPUT, compiled_around, resolve_layers
+from lmsweep.margin.layers import OUTPUT, Captured, capture, compiled_around, resolve_layers
 from lmsweep.margin.loss import layer_losses, sample_losses, telemetry
 from lmsweep.margin.options import CallbackOptions, MarginOptions, distance_part, takes
 from lmsweep.margin.temporary import replaced

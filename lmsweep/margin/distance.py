@@ -1,5 +1,6 @@
 """The linearised distance to every class boundary, measured at any layer (Eqs. 7 and 10 of the paper)."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Unpack
@@ -9,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lmsweep.margin.batch_norm import class_gradients
-from lmsweep.margin.norms import dual_exponent, sample_norm
-from lmsweep.margin.options import DistanceOptions, takes
+from lmsweep.margin.options import NORM, DistanceOptions, takes
 
 Layers = Sequence[Tensor] | Mapping[str, Tensor]
 
@@ -195,3 +195,27 @@ def _check(
             raise ValueError(f"{name} does not require grad: call requires_grad_() on it before the forward")
         if len(layer) != len(logits):
             raise ValueError(f"{name} holds {len(layer)} samples and the logits {len(logits)}")
+
+
+def dual_exponent(norm: float | str) -> float:
+    """Return q with 1/p + 1/q = 1 for `norm` p >= 1 or "inf" (Eq. 7 of the paper)."""
+    p = NORM.check("norm", norm)
+    if p == 1:
+        return math.inf
+    return 1.0 if math.isinf(p) else p / (p - 1)
+
+
+def sample_norm(gradient: Tensor, q: float) -> Tensor:
+    """Return the l_q norm of each sample's gradient, in float32 or better, with subgradient 0 at zero."""
+    flat = gradient.flatten(1)
+    flat = flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
+    if q in (1.0, 2.0, math.inf):
+        return torch.linalg.vector_norm(flat, ord=q, dim=1)
+    # Powers of small gradients underflow (q = 11 for p = 1.1), so the largest entry is taken out first.
+    # It is a constant factor of a homogeneous function: the derivative is right without its own.
+    scale = flat.detach().abs().amax(dim=1, keepdim=True)
+    zero = scale == 0
+    # The inner `where` keeps the infinite slope of the root at 0 out of the graph.
+    powers = (flat / scale.masked_fill(zero, 1.0)).abs().pow(q).sum(dim=1, keepdim=True)
+    root = torch.where(zero, 1.0, powers).pow(1 / q)
+    return torch.where(zero, 0.0, root * scale).squeeze(1)

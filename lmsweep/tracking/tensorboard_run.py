@@ -13,7 +13,7 @@ from lmsweep.tracking.card import Card
 from lmsweep.tracking.tracker import Line, Tracker
 
 if TYPE_CHECKING:
-    from lmsweep.training.portrait import Portrait
+    from lmsweep.training.evaluate import Portrait
 
 
 class TensorBoardRun(Tracker):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from lmsweep.training.portrait import Portrait
+    from lmsweep.training.evaluate import Portrait
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import wandb
     from torch import Tensor
 
-    from lmsweep.training.portrait import Portrait
+    from lmsweep.training.evaluate import Portrait
 
 CARD = "lmsweep.json"  # what a folder is about, for those who look which runs are mirrored
 LOCK = "lmsweep.lock"  # held while a folder is written or uploaded

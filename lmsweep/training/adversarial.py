@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from lmsweep.attacks.fgsm import fgsm_direction
-from lmsweep.attacks.gradient import AttackLoss, per_sample
 from lmsweep.attacks.pgd import pgd
-from lmsweep.attacks.trajectory import project
+from lmsweep.attacks.trajectory import AttackLoss, per_sample, project
 from lmsweep.margin.callback import ReversibleCallback
 from lmsweep.margin.temporary import frozen
 from lmsweep.seeds import ALL, Share, derive_seed, to_device

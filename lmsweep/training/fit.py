@@ -14,12 +14,12 @@ from pytorch_lightning.profilers import PassThroughProfiler
 
 from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, TrainingBatches
+from lmsweep.margin.batch_norm import sync_batch_norm
 from lmsweep.seeds import derive_seed
 from lmsweep.training.build import build_adversarial
 from lmsweep.training.checkpoint import RunCheckpoint
 from lmsweep.training.evaluate import evaluation_batch
 from lmsweep.training.records import JsonLinesLogger, LossRecord, Mirror, RichProgress, no_mirror
-from lmsweep.training.sync_batch_norm import sync_batch_norm
 from lmsweep.training.world import ALONE, Environment, World
 
 if TYPE_CHECKING:

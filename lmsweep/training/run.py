@@ -1,6 +1,9 @@
 """`run(config, folder)`: train one network, evaluate its best weights (on validation data) and its last."""
 
+import dataclasses
+import math
 import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,8 +14,8 @@ from typing import Any, Protocol
 import pytorch_lightning as pl
 import torch
 
-from lmsweep.config.run import RunConfig
-from lmsweep.data import Dataset
+from lmsweep.config.run import NO_TELEMETRY, RunConfig
+from lmsweep.data import Dataset, Split
 from lmsweep.errors import ConfigError
 from lmsweep.margin import MarginLoss
 from lmsweep.provenance import energy_joules, provenance
@@ -21,15 +24,15 @@ from lmsweep.training.build import (
     build_margin,
     build_module,
     build_telemetry,
+    check_speed,
+    speed_up,
 )
 from lmsweep.training.checkpoint import FINISHED, RunCheckpoint, load_checkpoint, save_finished
-from lmsweep.training.evaluate import evaluate
+from lmsweep.training.evaluate import Portrait, evaluate, portrait
 from lmsweep.training.fit import fit
 from lmsweep.training.module import Classifier
-from lmsweep.training.portrait import Portrait, portrait
 from lmsweep.training.records import replay
-from lmsweep.training.speed import check_speed, speed_up
-from lmsweep.training.world import Company, NoCompany, World
+from lmsweep.training.world import Company, World, alone
 
 
 class Listener(Protocol):
@@ -98,7 +101,7 @@ def run(
     run_id: str,
     folder: Path,
     check_lease: Callable[[], object] = lambda: None,
-    company: Company | None = None,
+    company: Company = alone,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Train (or go on training) in `folder` and return the results.
@@ -124,7 +127,7 @@ def run(
         replay(folder / "metrics.jsonl", listener.log)
     else:
         keeper = RunCheckpoint(checkpoint_path, len(job.data.val), check_lease, seconds)
-        with (company or NoCompany()).joined() as world:
+        with company() as world:
             steps = fit(job, folder, checkpoint, keeper, world, listener.log)
         train_seconds = seconds()
         last = {name: value.detach().clone() for name, value in job.module.state_dict().items()}
@@ -189,3 +192,59 @@ def take_part(job: Parts, folder: Path, world: World) -> None:
     """What all ranks but 0 do of a run: their share of the training. They only read what is in `folder`."""
     path = folder / "checkpoint.ckpt"
     fit(job, folder, load_checkpoint(path), RunCheckpoint(path, len(job.data.val)), world)
+
+
+# Steps are added to the probe as long as it stays about this short.
+BUDGET_SECONDS = 3.0
+MOST_STEPS = 20
+SAMPLES = 500  # in the splits of the probe: enough to time an evaluation, which is then scaled up
+
+
+def probe_seconds(config: RunConfig) -> float:
+    """Estimate the seconds of a whole run; trains a few steps in a temporary folder and forgets them."""
+    job = prepare_run(config)
+    sizes = {name: len(getattr(job.data, name)) for name in ("train", "val", "test")}
+    one = _short_run(config, 1)
+    if one < BUDGET_SECONDS:
+        one = _short_run(config, 1)  # the first steps of a process are slow
+    more = max(1, min(MOST_STEPS, int(BUDGET_SECONDS / one)))
+    step = max(0.0, (_short_run(config, 1 + more) - one) / more)
+    few = _few(job.data.val)
+    sample = _seconds(lambda: evaluate(job.module, few)) / len(few)
+    trainer = config.trainer
+    evaluated = (trainer.max_steps // trainer.val_every) * sizes["val"] + sum(sizes.values())
+    total = one + step * (trainer.max_steps - 1) + sample * evaluated
+    telemetry = build_telemetry(config, job.module, job.data)
+    if telemetry is None:
+        return total
+    measurements = 1 + math.ceil(trainer.max_steps / config.telemetry.every)
+    return total + measurements * _seconds(lambda: telemetry.measure(job.module))
+
+
+def _short_run(config: RunConfig, steps: int) -> float:
+    trainer = config.trainer.model_copy(update={"max_steps": steps, "val_every": steps})
+    tracking = config.tracking.model_copy(update={"name": "none"})
+    update = {"trainer": trainer, "tracking": tracking, "telemetry": NO_TELEMETRY}
+    job = _with_few_samples(prepare_run(config.model_copy(update=update)), trainer.batch_size)
+    with tempfile.TemporaryDirectory() as folder:
+        return _seconds(lambda: run(job, "probe", Path(folder)))
+
+
+def _with_few_samples(job: Parts, batch_size: int) -> Parts:
+    data = job.data
+    val = _few(data.val)
+    clean = None if data.clean is None else data.clean[: len(val)]
+    small = dataclasses.replace(
+        data, train=_few(data.train, batch_size), val=val, test=_few(data.test), clean=clean
+    )
+    return dataclasses.replace(job, data=small)
+
+
+def _few(split: Split, least: int = 1) -> Split:
+    return split.select(torch.arange(min(len(split), max(SAMPLES, least))))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.monotonic()
+    work()
+    return time.monotonic() - started

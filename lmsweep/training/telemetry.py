@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lmsweep.data import EvaluationBatches, Split
 from lmsweep.data.dataset import Batch
 from lmsweep.margin import margin_distance
-from lmsweep.margin.capture import capture
+from lmsweep.margin.layers import capture
 from lmsweep.margin.temporary import evaluating
 
 

@@ -1,7 +1,7 @@
 """The processes that train one run together: who this one is, how they meet, and what Lightning is told.
 
-Lightning starts the processes of DDP by replaying the command line, which is wrong inside a sweep, and takes
-over signals under Slurm. Here lmsweep.training.ranks starts them; they meet at a key-value store that rank 0
+`lmsweep.training.ranks` starts the processes, because Lightning would replay the command line, which is wrong
+inside a sweep, and would take over signals under Slurm. The processes meet at a key-value store that rank 0
 opens; Lightning finds a process group that is ready and starts nothing.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from pytorch_lightning.plugins.environments import ClusterEnvironment
+from pytorch_lightning.plugins.environments import LightningEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from lmsweep.seeds import Share
@@ -51,57 +51,36 @@ class World:
 ALONE = World()
 
 
-class Company(Protocol):
-    """How a run comes by its other processes when it starts to train."""
-
-    def joined(self) -> AbstractContextManager[World]:
-        """Inside, all processes of the run are there."""
+# How a run comes by its other processes when it starts to train: inside, all of them are there.
+Company = Callable[[], AbstractContextManager[World]]
 
 
-class NoCompany:
+def alone() -> AbstractContextManager[World]:
     """A run of one process."""
-
-    def joined(self) -> AbstractContextManager[World]:
-        """Nobody to wait for."""
-        return nullcontext(ALONE)
+    return nullcontext(ALONE)
 
 
-class Environment(ClusterEnvironment):
-    """What Lightning asks about the other processes; each of them has told it of its own device only."""
+class Environment(LightningEnvironment):
+    """What Lightning asks about the other processes: who they are is known, and nothing is to be started.
+
+    Each process tells Lightning of its own device only, so Lightning must not count processes by devices.
+    """
 
     creates_processes_externally = True
-    main_address = "unused"  # the process group is there before Lightning looks
-    main_port = 0
 
     def __init__(self, world: World) -> None:
         super().__init__()
-        self.world = world
-
-    @staticmethod
-    def detect() -> bool:
-        """Never found by looking; always given."""
-        return False
-
-    def world_size(self) -> int:
-        """How many processes."""
-        return self.world.size
-
-    def set_world_size(self, size: int) -> None:
-        """Known already."""
-
-    def global_rank(self) -> int:
-        """Which of them."""
-        return self.world.rank
+        super().set_global_rank(world.rank)
+        super().set_world_size(world.size)
 
     def set_global_rank(self, rank: int) -> None:
         """Known already."""
 
-    def local_rank(self) -> int:
-        """The first of its own devices."""
-        return 0
+    def set_world_size(self, size: int) -> None:
+        """Known already."""
 
-    def node_rank(self) -> int:
-        """Not needed: the rank is known."""
+    def local_rank(self) -> int:
+        """The first, and only one, of its own devices."""
         return 0
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lmsweep.attacks.gradient import attack_loss, input_gradient, is_zero
+from lmsweep.attacks.trajectory import attack_loss, input_gradient, is_zero
 from lmsweep.margin.temporary import frozen
 from tests.attacks.conftest import Scaled
 

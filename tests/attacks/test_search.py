@@ -8,8 +8,8 @@ from torch import nn
 
 from lmsweep.attacks import PGD, RandomSearch, attack_curve, random_search, transfer_curves
 from lmsweep.attacks.attack import Clean
-from lmsweep.attacks.gradient import logit_margin
 from lmsweep.attacks.search import share_of_pixels
+from lmsweep.attacks.trajectory import logit_margin
 from lmsweep.margin.temporary import frozen
 from tests.attacks.conftest import Counter, Scaled
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lmsweep.attacks import FGSM, IFGSM, scale_to_snr, snr
 from lmsweep.attacks.attack import Clean
-from lmsweep.attacks.gradient import per_sample
+from lmsweep.attacks.trajectory import per_sample
 from lmsweep.margin.temporary import frozen
 
 

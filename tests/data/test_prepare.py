@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmsweep.data import Source, Split, prepare
-from lmsweep.data.prepare import flip_labels, subset_size
+from lmsweep.data.dataset import flip_labels, subset_size
 from lmsweep.training.build import build_data
 from tests.config.test_run import config
 

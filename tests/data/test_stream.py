@@ -11,7 +11,7 @@ from torchvision.transforms import v2
 
 from lmsweep.data import EvaluationBatches, TrainingBatches, prepare
 from lmsweep.data.dataset import Source
-from lmsweep.data.stream import Cropping, StreamedSplit
+from lmsweep.data.imagenet import Cropping, StreamedSplit
 from lmsweep.errors import UserError
 from lmsweep.seeds import Share
 from tests.data.pictures import write_image

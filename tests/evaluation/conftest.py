@@ -10,7 +10,7 @@ from lmsweep.commands.jobs import measurement_job, run_training
 from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, parse_as
 from lmsweep.config.hydra import config_folder
 from lmsweep.config.run import split
-from lmsweep.evaluation.attack import attack_measurements
+from lmsweep.evaluation.jobs import attack_measurements
 from lmsweep.store.run_job import run_job
 from tests.evaluation import tiny
 

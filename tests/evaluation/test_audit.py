@@ -6,8 +6,7 @@ import pytest
 
 from lmsweep.attacks import masking
 from lmsweep.errors import ConfigError, UserError
-from lmsweep.evaluation.audit import audit_measurement, judged
-from lmsweep.evaluation.jobs import evaluation_job
+from lmsweep.evaluation.jobs import audit_measurement, evaluation_job, judged
 from lmsweep.evaluation.runs import find_run
 from lmsweep.store.run_job import run_job
 from tests.evaluation.conftest import audit_request, named

@@ -5,7 +5,7 @@ import torch
 
 import lmsweep.attacks
 from lmsweep.attacks import FGSM, IFGSM, PGD, GaussianNoise, RandomSearch
-from lmsweep.evaluation.checkpoints import load_run
+from lmsweep.evaluation.measure import load_run
 from lmsweep.evaluation.runs import find_run
 from tests.evaluation.conftest import evaluate, named, request
 

@@ -8,7 +8,7 @@ import torch
 
 from lmsweep.config.identity import run_id
 from lmsweep.errors import ConfigError, UserError
-from lmsweep.evaluation.checkpoints import load_run
+from lmsweep.evaluation.measure import load_run
 from lmsweep.evaluation.runs import cross_entropy_source, find_run
 from tests.evaluation.conftest import FEW, evaluate, named, request
 

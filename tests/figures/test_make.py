@@ -11,7 +11,7 @@ import yaml
 from lmsweep.config.grid import GridConfig
 from lmsweep.config.run import parse
 from lmsweep.config.sweeps import Sweep, read_sweep
-from lmsweep.evaluation.audit import judged
+from lmsweep.evaluation.jobs import judged
 from lmsweep.figures.make import data_of, make_figure
 from lmsweep.store.store import Store
 from tests.figures import golden

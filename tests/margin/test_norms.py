@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmsweep.margin.norms import dual_exponent, sample_norm
+from lmsweep.margin.distance import dual_exponent, sample_norm
 
 
 @pytest.mark.parametrize(

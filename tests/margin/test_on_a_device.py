@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from lmsweep.margin.capture import capture
 from lmsweep.margin.distance import CLASSES_AT_ONCE, linearised_margins
+from lmsweep.margin.layers import capture
 from lmsweep.margin.loss import layer_losses, sample_losses, telemetry
 from lmsweep.models import ConvNet
 

@@ -3,8 +3,7 @@
 import torch
 from torch import nn
 
-from lmsweep.margin.capture import capture
-from lmsweep.margin.layers import hidden_layers
+from lmsweep.margin.layers import capture, hidden_layers
 
 
 def parameters(model: nn.Module) -> int:

@@ -8,8 +8,7 @@ from lmsweep.commands.jobs import cost_key, training_job
 from lmsweep.store.store import Store
 from lmsweep.sweep.estimate import _wall, estimate, past_seconds
 from lmsweep.sweep.plan import Plan
-from lmsweep.training.probe import probe_seconds
-from lmsweep.training.run import prepare_run, run
+from lmsweep.training.run import prepare_run, probe_seconds, run
 from tests.config.test_run import config
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lmsweep.training.criteria import criterion_loss, hinge
+from lmsweep.training.module import criterion_loss, hinge
 
 
 def case():

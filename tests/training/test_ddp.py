@@ -13,7 +13,7 @@ import torch
 
 from lmsweep.commands.jobs import cost_key
 from lmsweep.errors import ConfigError
-from lmsweep.training.task_ranks import task_of
+from lmsweep.training.ranks import task_of
 from tests.config.test_run import config, identity
 from tests.training import two_ranks
 

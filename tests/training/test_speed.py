@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lmsweep.errors import ConfigError
+from lmsweep.training.build import compile_layers
 from lmsweep.training.run import prepare_run, run
-from lmsweep.training.speed import compile_layers
 from tests.config.test_run import config, identity
 
 TINY = ("trainer.accelerator=cpu", "trainer.max_steps=3", "trainer.val_every=3", "trainer.log_every=1")

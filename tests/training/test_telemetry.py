@@ -9,9 +9,8 @@ from torch import nn
 from lmsweep.data import EvaluationBatches
 from lmsweep.errors import ConfigError
 from lmsweep.margin import margin_distance
-from lmsweep.margin.capture import capture
-from lmsweep.training.probe import probe_seconds
-from lmsweep.training.run import prepare_run
+from lmsweep.margin.layers import capture
+from lmsweep.training.run import prepare_run, probe_seconds
 from lmsweep.training.telemetry import DistanceTelemetry, mean_distances
 from tests.config.test_run import config
 

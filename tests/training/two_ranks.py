@@ -7,12 +7,11 @@ import torch
 import torch.nn.functional as F
 
 from lmsweep.margin import MarginLoss
-from lmsweep.margin.batch_norm import per_sample_batch_norm
-from lmsweep.margin.capture import capture
+from lmsweep.margin.batch_norm import per_sample_batch_norm, sync_batch_norm
+from lmsweep.margin.layers import capture
 from lmsweep.models import WideResNet
 from lmsweep.processes import call_each, value_of
 from lmsweep.seeds import ALL
-from lmsweep.training.sync_batch_norm import sync_batch_norm
 from lmsweep.training.world import World, open_store, process_group, reach_store
 
 MODES = {"batch": {}, "exact": {"exact": True}, "per_sample": {"batch_norm": "per_sample"}}

@@ -1,0 +1,216 @@
+"""The measurements themselves: stored runs are loaded, attacked, audited and measured. Imports torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from lmsweep.attacks import attack_curve, masking, transfer_curves
+from lmsweep.attacks.distances import compare_distances
+from lmsweep.config.evaluation import (
+    REGIONS_FILE,
+    AuditConfig,
+    DistancesConfig,
+    EvaluationConfig,
+    Measurement,
+    StoredRunsConfig,
+)
+from lmsweep.data import Dataset, EvaluationBatches, Split
+from lmsweep.errors import ConfigError, UserError
+from lmsweep.evaluation.jobs import PICTURE
+from lmsweep.evaluation.runs import Runs, StoredRun
+from lmsweep.store.folder import JobFolder
+from lmsweep.training.build import build_data, build_module
+from lmsweep.training.checkpoint import FINISHED, load_checkpoint
+
+RESOLUTION = 200
+AROUND = 0.08  # of the data's width, on every side
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained network, and the data it was trained and is tested on."""
+
+    run: StoredRun
+    network: nn.Module
+    data: Dataset
+
+
+class TrainedNetwork(nn.Module):
+    """A trained network for images in [0, 1], or of 0 to 255 as uint8; calling it gives logits."""
+
+    def __init__(self, network: nn.Module, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.network = network
+        self.input_shape = input_shape
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of a batch of images."""
+        logits: Tensor = self.network(images)
+        return logits
+
+    @torch.inference_mode()
+    def predict(self, images: ArrayLike) -> Tensor:
+        """The class of each image; arrays may leave out the channel when there is one only."""
+        x = torch.as_tensor(images)
+        wanted = ", ".join(map(str, self.input_shape))
+        if x.shape[1:] == self.input_shape[1:] and self.input_shape[:1] == (1,):
+            x = x.unsqueeze(1)
+        if x.ndim != len(self.input_shape) + 1 or x.shape[1:] != self.input_shape:
+            raise ValueError(f"images have the shape {tuple(x.shape)}: it must be (n, {wanted})")
+        if x.dtype != torch.uint8 and not bool(((x >= 0) & (x <= 1)).all()):
+            raise ValueError("images have values outside [0, 1]: scale them, or give uint8 (0 to 255)")
+        split = Split(x, torch.zeros(len(x), dtype=torch.long))
+        weights = next(self.parameters())
+        parts = [self(part.to(weights)).argmax(1) for part, _ in EvaluationBatches(split, 256)]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long)
+
+
+def load_run(run: StoredRun, root: str, device: torch.device, which: str = "best") -> Checkpoint:
+    """The best or the last weights of a finished run, in the network they belong to.
+
+    Data sets are read from `root`: where they were when the run was trained says nothing about here and now.
+    """
+    path = run.folder.checkpoint if which == "best" else run.folder.last
+    state = load_checkpoint(path)
+    if state is None or FINISHED not in state:
+        raise UserError(f"Run {run.id} has no weights in {path}; delete its folder and train it again.")
+    config = run.config.model_copy(update={"data": run.config.data.model_copy(update={"root": root})})
+    data = build_data(config)
+    module = build_module(config, data)
+    module.load_state_dict(state["state_dict"])
+    return Checkpoint(run, module.network.eval().to(device), data)
+
+
+def device_of(config: StoredRunsConfig) -> torch.device:
+    """Where to compute."""
+    torch.set_num_threads(config.threads)
+    if config.accelerator == "gpu" and not torch.cuda.is_available():
+        raise ConfigError("accelerator=gpu needs a GPU that torch can use; use auto or cpu.")
+    gpu = config.accelerator != "cpu" and torch.cuda.is_available()
+    return torch.device("cuda" if gpu else "cpu")
+
+
+def batches_of(config: StoredRunsConfig, data: Dataset) -> EvaluationBatches:
+    """The samples to evaluate on, in the order they are stored in."""
+    split = {"test": data.test, "val": data.val, "train": data.train}[config.split]
+    if config.samples is not None and config.samples < len(split):
+        split = split.select(torch.arange(config.samples))
+    return EvaluationBatches(split, config.batch_size)
+
+
+def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
+    """The accuracy of every target over the attack's strengths."""
+    config = measurement.config
+    if not isinstance(config, EvaluationConfig):
+        raise TypeError(f"{type(config).__name__} describes no attack")
+    device, attack = device_of(config), config.attack
+    load = partial(load_run, root=config.root, device=device, which=config.checkpoint)
+    source = load(runs[measurement.source or measurement.targets[0]])
+    batches = batches_of(config, source.data)
+    if measurement.source is None:
+        stop = measurement.frozen["attack"].get("early_stop", False)
+        found = attack_curve(source.network, batches, attack, seed=config.seed, early_stop=stop)
+        curves = {measurement.targets[0]: found}
+    else:
+        networks = {
+            name: source.network if name == measurement.source else load(runs[name]).network
+            for name in measurement.targets
+        }
+        curves = transfer_curves(source.network, networks, batches, attack, seed=config.seed)
+    return {"unit": attack.unit, "curves": {name: curve.to_dict() for name, curve in curves.items()}}
+
+
+def measure_audit(measurement: Measurement, runs: Runs) -> dict[str, Any]:
+    """Run every attack of the audit on the target."""
+    config = measurement.config
+    if not isinstance(config, AuditConfig):
+        raise TypeError(f"{type(config).__name__} describes no audit")
+    device = device_of(config)
+    load = partial(load_run, root=config.root, device=device, which=config.checkpoint)
+    checkpoint = load(runs[measurement.targets[0]])
+    source = load(runs[measurement.source]) if measurement.source else None
+    evidence = masking.measure(
+        checkpoint.network,
+        batches_of(config, checkpoint.data),
+        epsilons=config.epsilons,
+        alpha=config.alpha,
+        pgd_steps=config.pgd_steps,
+        restarts=config.restarts,
+        queries=config.queries,
+        unbounded_alpha=config.unbounded_alpha,
+        seed=config.seed,
+        source=source.network if source else None,
+    )
+    return {"evidence": evidence.to_dict()}
+
+
+def measure_distances(measurement: Measurement, runs: Runs, folder: JobFolder) -> dict[str, Any]:
+    """Both distances in every norm, and a picture of them in the job's folder."""
+    config, (target,) = measurement.config, measurement.targets
+    if not isinstance(config, DistancesConfig):
+        raise TypeError(f"{type(config).__name__} describes no distances")
+    checkpoint = load_run(runs[target], config.root, device_of(config), config.checkpoint)
+    batches = batches_of(config, checkpoint.data)
+    agreements = [
+        compare_distances(
+            checkpoint.network, batches, norm=norm, steps=config.steps, seed=config.seed
+        ).to_dict()
+        for norm in config.norms
+    ]
+    title = f"{runs[target].config.method_name()}, run {target}"
+    draw_agreement(agreements, folder.path / PICTURE, title)
+    return {"distances": agreements}
+
+
+def draw_agreement(agreements: Sequence[dict[str, Any]], path: Path, title: str) -> None:
+    """One scatter per norm, with the diagonal on which the linearisation would be exact."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2 * len(agreements), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(agreements), squeeze=False)[0]
+    for panel, values in zip(panels, agreements, strict=True):
+        panel.scatter(values["linearised"], values["found"], s=9, alpha=0.6, linewidths=0)
+        panel.axline((0, 0), slope=1, color="0.5", linewidth=1)
+        rank = values["rank_correlation"]
+        shown = "too few samples" if rank is None else f"rank correlation {rank:.2f}"
+        panel.set_title(f"{values['norm']}: {shown}, n = {values['samples']}", fontsize=10)
+        panel.set_xlabel("linearised distance, Eq. 7")
+        panel.set_ylabel("smallest perturbation found")
+        panel.set_xlim(left=0)
+        panel.set_ylim(bottom=0)
+    figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=150)
+
+
+@torch.inference_mode()
+def measure_regions(measurement: Measurement, runs: Runs, folder: JobFolder) -> dict[str, float]:
+    """Score a grid around the data: above 0 the network decides for class 1."""
+    config, (target,) = measurement.config, measurement.targets
+    loaded = load_run(runs[target], config.root, device_of(config), config.checkpoint)
+    train, test = loaded.data.train, loaded.data.test
+    everything = torch.cat([train.x, test.x]).flatten(1)
+    low, high = everything.amin(0), everything.amax(0)
+    low, high = low - AROUND * (high - low), high + AROUND * (high - low)
+    x, y = (torch.linspace(float(a), float(b), RESOLUTION) for a, b in zip(low, high, strict=True))
+    grid = torch.stack(torch.meshgrid(x, y, indexing="xy"), -1)
+    logits = loaded.network(grid.reshape(-1, *train.x.shape[1:]))
+    score = (logits[:, 1] - logits[:, 0]).reshape(RESOLUTION, RESOLUTION)
+    np.savez_compressed(
+        folder.path / REGIONS_FILE,
+        x=x.numpy(),
+        y=y.numpy(),
+        score=score.numpy(),
+        train_points=train.x.flatten(1).numpy(),
+        train_labels=train.y.numpy(),
+        test_points=test.x.flatten(1).numpy(),
+        test_labels=test.y.numpy(),
+    )
+    right = (loaded.network(test.x).argmax(1) == test.y).float().mean()
+    return {"test_accuracy": float(right)}
