@@ -1,4 +1,7 @@
-"""`lmsweep figure FIG --scale smoke` draws a figure from what the store has; it trains nothing."""
+"""`lmsweep figure FIG --scale smoke` draws a figure from what the store has; it trains nothing.
+
+With `--explain METHOD X` it prints instead how the number of a method at x came about.
+"""
 
 import argparse
 import sys
@@ -10,8 +13,10 @@ from rich.text import Text
 
 from lmsweep.commands.run import reported
 from lmsweep.config.sweeps import Sweep, read_sweep
+from lmsweep.errors import UserError
 from lmsweep.evaluation.audit import judged
 from lmsweep.figures.claims.verdicts import HEAD, claim_rows
+from lmsweep.figures.explain import explain
 from lmsweep.figures.make import make_figure
 from lmsweep.figures.record import Record
 from lmsweep.tracking.jobs import mirror_figure
@@ -24,14 +29,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="lmsweep figure", description=__doc__)
     parser.add_argument("words", nargs="+", metavar="FIG", help="figures, and key=value to change their runs")
     parser.add_argument("--scale", default="smoke", help="smoke, laptop or paper (default smoke)")
+    parser.add_argument("--explain", nargs=2, metavar=("METHOD", "X"), help="say how one number came about")
     options = parser.parse_intermixed_args(arguments)
-    reported(lambda: _draw_all(options.words, options.scale))
+    if options.explain:
+        reported(lambda: _explain(options.words, options.scale, *options.explain))
+    else:
+        reported(lambda: _draw_all(options.words, options.scale))
 
 
 def _draw_all(words: Sequence[str], scale: str) -> None:
     overrides = [word for word in words if "=" in word]
     for name in (word for word in words if "=" not in word):
         draw(read_sweep(name, scale, overrides))
+
+
+def _explain(words: Sequence[str], scale: str, method: str, x: str) -> None:
+    overrides = [word for word in words if "=" in word]
+    try:
+        place = float(x)
+    except ValueError:
+        raise UserError(f"--explain {method} {x} is not allowed: x must be a number.") from None
+    for name in (word for word in words if "=" not in word):
+        print(*explain(read_sweep(name, scale, overrides), method, place), sep="\n")
 
 
 def draw(sweep: Sweep, *, tell: bool = True) -> None:

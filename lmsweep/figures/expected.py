@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from lmsweep.config.dotted import dotted
 from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep
-from lmsweep.figures.collect import on_axis
+from lmsweep.figures.collect import names, on_axis
 from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.store.store import Store
 
@@ -19,14 +20,14 @@ def expected_cells(
     """Panel, method, x and reason; a cell with several runs is there once, with the reason of one of them."""
     cells: dict[tuple[str, str, float], str] = {}
     for panel in spec.panels:
-        runs = {name: run for name, run in sweep.runs.items() if run.method_name() in panel.methods}
+        runs = {name: run for name, run in sweep.runs.items() if names(run, panel.methods)}
         for (name, run), xs in zip(runs.items(), _places(panel, runs.values(), attacks), strict=True):
             status = Store(sweep.outputs).folder(name).read_status()
             reason = f"failed: {status['reason']}" if status.get("state") == "failed" else "not trained"
             if panel.attack and status.get("state") == "done":
                 reason = "not evaluated"
-            for x in xs:
-                cells.setdefault((panel.name, run.method_name(), x), reason)
+            for method, x in product(names(run, panel.methods), xs):
+                cells.setdefault((panel.name, method, x), reason)
     for (panel_name, method, x), reason in cells.items():
         yield {"panel": panel_name, "method": method, "x": x, "reason": reason}
 

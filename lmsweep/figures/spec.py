@@ -15,7 +15,8 @@ from lmsweep.config.fields import Name, Node
 from lmsweep.errors import ConfigError
 from lmsweep.figures.claims.kinds import KINDS, AnyClaim, Claim
 
-METHOD = r"^(xent|hinge|margin_l(inf|\d+(\.\d+)?)_[^\s]+?)(\+(fgsm|pgd))?$"
+# A variant, such as xent@model.dropout=0.2, is a method whose runs have this value of a key.
+METHOD = r"^(xent|hinge|margin_l(inf|\d+(\.\d+)?)_[^\s@]+?)(\+(fgsm|pgd))?(@[\w.]+=\S+)?$"
 Unit = Annotated[Literal["none", "percent"], Field(description="none or percent")]
 Method = Annotated[
     str, Field(pattern=METHOD, description="a method as runs name it: xent, margin_l2_all, xent+pgd, ...")
