@@ -179,14 +179,13 @@ def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
     for claim in spec.claims:
         part = f"figure.claims: claim {claim.id}"
         for name, side in claim.uses():
-            if name is not None and name not in names:
+            if name not in names:
                 yield _not_one_of(f"{part}, panel={name}", names)
                 return
-            methods = spec.methods if name is None else spec.panel(name).methods
+            methods = spec.panel(name).methods
             for method in [side] if isinstance(side, str) else side:
                 if method not in methods:
-                    place = f" in panel {name}" if name else ""
-                    yield _not_one_of(f"{part}, method {method}{place}", methods)
+                    yield _not_one_of(f"{part}, method {method} in panel {name}", methods)
 
 
 def _axis_problems(part: str, panel: Panel, attacks: Mapping[str, AttackSpec]) -> Iterator[str]:
