@@ -87,8 +87,8 @@ sync: setup ## upload to W&B what was recorded offline and is not there yet
 dashboard: setup ## build a W&B workspace and a report for a figure: [FIG=...] [SCALE=...]
 	$(PY) -m lmsweep dashboard --sweep $(FIG) --scale $(SCALE)
 
-bench: setup ## measure speed, side by side with others, against the bars: [ROW=part-of-a-name]
-	$(PY) -m benchmarks $(if $(ROW),"$(ROW)")
+bench: setup ## measure speed, side by side with others, against the bars: [ROW=part-of-a-name] [PUBLISH=1]
+	$(PY) -m benchmarks $(if $(ROW),"$(ROW)") $(if $(PUBLISH),--publish)
 
 lock: ## resolve requirements.lock anew from pyproject.toml (keeps the torch and torchvision pins)
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock

@@ -24,6 +24,13 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
             ways["ours"] = partial(steps.margin, setting, top_k)
             times = alternate(ways, rounds=5)
             yield ratio(row, times["ours"], times["xent"])
+    row = "margin_steps/mnist, inference"
+    if row in rows:
+        plain, trained = steps.mnist(), steps.mnist()
+        steps.margin(trained, None)
+        ways = {"xent": partial(_forward, plain), "margin": partial(_forward, trained)}
+        times = alternate(ways, rounds=15)
+        yield ratio(row, times["margin"], times["xent"])
     for name, setting, counts, rounds in (
         ("mnist", steps.mnist(), {"9 classes": None, "best-scored class": 1}, 9),
         ("wide_resnet, even:5", steps.wide_resnet(), {"best-scored class": 1}, 9),
@@ -32,6 +39,11 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
             row = f"margin_steps/{name}, {label}"
             if row in rows or f"{row}, {RELEASED}" in rows:
                 yield from _compared(row, setting, top_k, rounds)
+
+
+@torch.inference_mode()
+def _forward(setting: steps.Setting) -> torch.Tensor:
+    return torch.as_tensor(setting.network(setting.x))
 
 
 def _compared(row: str, setting: steps.Setting, top_k: int | None, rounds: int) -> Iterator[Measured]:

@@ -18,6 +18,7 @@ from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures.claims.verdicts import HEAD, claim_rows
+from lmsweep.figures.explain import explain
 from lmsweep.figures.make import make_figure, spec_of
 from lmsweep.figures.markdown import results_page, with_overview
 from lmsweep.figures.record import Record, read_records
@@ -32,17 +33,29 @@ KEPT = (".csv", ".json", ".png")
 
 
 def figure_command(arguments: Sequence[str] | None = None) -> None:
-    """Draw figures from what the store has; nothing is trained."""
+    """Draw figures from what the store has, or explain one number of them; nothing is trained."""
     parser = parser_of(figure_command, scale="smoke")
     parser.add_argument("words", nargs="+", metavar="FIG", help="figures, and key=value to change their runs")
+    parser.add_argument("--explain", nargs=2, metavar=("METHOD", "X"), help="say how one number came about")
     options = parser.parse_intermixed_args(arguments)
     overrides = [word for word in options.words if "=" in word]
 
     def draw_all() -> None:
         for name in (word for word in options.words if "=" not in word):
-            draw(read_sweep(name, options.scale, overrides))
+            sweep = read_sweep(name, options.scale, overrides)
+            if options.explain:
+                print(*explain(sweep, options.explain[0], _number(options.explain[1])), sep="\n", flush=True)
+            else:
+                draw(sweep)
 
     reported(draw_all)
+
+
+def _number(x: str) -> float:
+    try:
+        return float(x)
+    except ValueError:
+        raise UserError(f"--explain METHOD {x} is not allowed: x must be a number.") from None
 
 
 def draw(sweep: Sweep, *, tell: bool = True) -> None:

@@ -138,8 +138,8 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
         sweeper = as_dict(master.hydra.sweeper)
         value = partial(composed_value, master)
         parser = OverridesParser.create(loader)
-        # What is for Hydra itself, such as the launcher, is no part of a job.
-        of_jobs = [word for word in arguments if not word.lstrip("+~").startswith("hydra")]
+        # What is for Hydra itself, such as the launcher, or for the picture, is no part of a job.
+        of_jobs = [word for word in arguments if not word.lstrip("+~").startswith(("hydra", "figure."))]
         jobs = expand(sweeper["params"], sweeper["rules"], of_jobs, parser, value)
         composer = Composer(loader, master, without=("figure",))
         asked = [split(composer.compose(job)) for job in jobs]

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from lmsweep.config.identity import dotted
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.spec import FigureSpec, Panel
+from lmsweep.figures.words import text
 from lmsweep.store.store import Store
 
 COLUMNS = ["panel", "method", "x", "seed", "y", "run", "setting", "val"]
@@ -60,8 +62,25 @@ def _varying(runs: Iterable[Mapping[str, Any]]) -> set[str]:
     return found
 
 
-def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
-    """One row per finished run: id, method, seed, setting, validation accuracy, results and axes."""
+def names(config: RunConfig, methods: Iterable[str]) -> list[str]:
+    """Those of `methods` that a run is a run of: its method, and variants whose value it has."""
+    found, values = [], dotted(config.to_dict())
+    for method in methods:
+        base, _, variant = method.partition("@")
+        key, _, value = variant.partition("=")
+        has = "null" if values.get(key) is None else text(values[key])
+        if base == config.method_name() and (not variant or has == value):
+            found.append(method)
+    return found
+
+
+def run_rows(
+    runs: Runs, store: Store, axes: Iterable[str], methods: Iterable[str] | None = None
+) -> pd.DataFrame:
+    """One row per finished run: id, method, seed, setting, validation accuracy, results and axes.
+
+    Where `methods` of the figure are given, a run has a row for each of them that it is a run of.
+    """
     chosen = list(axes)
     identities = _identities(runs)
     hyperparameters = _settings(identities, chosen)
@@ -70,17 +89,18 @@ def run_rows(runs: Runs, store: Store, axes: Iterable[str]) -> pd.DataFrame:
         results = store.folder(name).read_results()
         if results is not None:
             keys = identities[name]
-            rows.append(
+            rows += [
                 {
                     "run": name,
-                    "method": config.method_name(),
+                    "method": method,
                     "seed": config.seed,
                     "setting": hyperparameters[name],
                     **results["metrics"],
                     **_of_selections(results),
                     **{key: keys.get(key, math.nan) for key in chosen},
                 }
-            )
+                for method in ([config.method_name()] if methods is None else names(config, methods))
+            ]
     columns = ["run", "method", "seed", "setting", "val_accuracy", *chosen]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
 
@@ -182,14 +202,14 @@ def expected_cells(
     """Panel, method, x and reason; a cell with several runs is there once, with the reason of one of them."""
     cells: dict[tuple[str, str, float], str] = {}
     for panel in spec.panels:
-        runs = {name: run for name, run in sweep.runs.items() if run.method_name() in panel.methods}
+        runs = {name: run for name, run in sweep.runs.items() if names(run, panel.methods)}
         for (name, run), xs in zip(runs.items(), places(panel, runs.values(), attacks), strict=True):
             status = Store(sweep.outputs).folder(name).read_status()
             reason = f"failed: {status['reason']}" if status.get("state") == "failed" else "not trained"
             if panel.attack and status.get("state") == "done":
                 reason = "not evaluated"
-            for x in xs:
-                cells.setdefault((panel.name, run.method_name(), x), reason)
+            for method, x in product(names(run, panel.methods), xs):
+                cells.setdefault((panel.name, method, x), reason)
     for (panel_name, method, x), reason in cells.items():
         yield {"panel": panel_name, "method": method, "x": x, "reason": reason}
 

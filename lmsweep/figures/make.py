@@ -28,7 +28,7 @@ from lmsweep.figures.evaluations import (
     regions,
     verdicts,
 )
-from lmsweep.figures.record import Record, build_record, write_record
+from lmsweep.figures.record import JudgedClaim, Record, build_record, write_record
 from lmsweep.figures.select import select
 from lmsweep.figures.spec import FigureSpec, parse_figure
 from lmsweep.figures.table import aggregate, missing, ordered, write_csv
@@ -53,47 +53,73 @@ def spec_of(sweep: Sweep) -> FigureSpec:
 def measurements(sweep: Sweep) -> list[Wanted]:
     """What has to be measured of the finished runs that selection chooses: attacks, audits, regions."""
     spec, store = spec_of(sweep), Store(sweep.outputs)
-    rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec))
+    rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec), spec.methods)
     chosen, asked = _attacked(spec, rows, attack_configs_of(sweep, spec), store)
     points = collect.points_of(spec.panels, rows, {}, store, spec.checkpoint)
     points = select(spec.selection, points, spec.attack_panels)
     return [*asked, *audits(sweep, spec, chosen), *regions(sweep, spec, points)]
 
 
-def make_figure(sweep: Sweep, judge: Judge) -> Made:
-    """Write the PNG, PDF, CSV and JSON of a figure below outputs/figures/<scale>/; `judge` reads audits."""
+@dataclass(frozen=True)
+class Gathered:
+    """What the store has for a figure: `points` of every setting, and those that were `chosen`."""
+
+    spec: FigureSpec
+    rows: pd.DataFrame
+    configs: Mapping[str, EvaluationConfig]
+    attacked: pd.DataFrame
+    evaluations: list[str]
+    points: pd.DataFrame
+    chosen: pd.DataFrame
+
+
+def gather(sweep: Sweep) -> Gathered:
+    """Collect and select."""
     spec, store = spec_of(sweep), Store(sweep.outputs)
-    rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec))
+    rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec), spec.methods)
     configs = attack_configs_of(sweep, spec)
-    chosen_to_attack, asked = _attacked(spec, rows, configs, store)
-    found, evaluation_ids = curves(asked)
+    attacked, asked = _attacked(spec, rows, configs, store)
+    found, evaluations = curves(asked)
     points = collect.points_of(spec.panels, rows, found, store, spec.checkpoint)
     chosen = select(spec.selection, points, spec.attack_panels)
-    tested = chosen[chosen["split"] == "test"] if "split" in chosen else chosen
-    table = _table(spec, chosen)
-    expected = list(expected_cells(sweep, spec, configs))
-    gone = missing(tested, spec, expected)
+    return Gathered(spec, rows, configs, attacked, evaluations, points, chosen)
+
+
+def judged_claims(sweep: Sweep, gathered: Gathered) -> list[JudgedClaim]:
+    """The verdicts on the figure's claims."""
+    expected = expected_cells(sweep, gathered.spec, gathered.configs)
+    same_data = sweep.grid.same_data
+    return check_claims(
+        gathered.spec, tested(gathered.chosen), sweep.label, same_data=same_data, expected=expected
+    )
+
+
+def tested(points: pd.DataFrame) -> pd.DataFrame:
+    """The points on test data."""
+    return points[points["split"] == "test"] if "split" in points else points
+
+
+def make_figure(sweep: Sweep, judge: Judge) -> Made:
+    """Write the PNG, PDF, CSV and JSON of a figure below outputs/figures/<scale>/; `judge` reads audits."""
+    gathered = gather(sweep)
+    spec, rows, shown = gathered.spec, gathered.rows, tested(gathered.chosen)
+    table = _table(spec, gathered.chosen)
+    gone = missing(shown, spec, expected_cells(sweep, spec, gathered.configs))
     record = build_record(
         spec,
         scale=sweep.label,
         command=sweep.command,
         provenance=provenance(),
-        training=collect.training(store, rows["run"]),
-        points=tested,
+        training=collect.training(Store(sweep.outputs), sorted(set(rows["run"]))),
+        points=shown,
         table=table,
-        trained=len(rows),
+        trained=rows["run"].nunique(),
         missing=gone,
-        evaluations=evaluation_ids,
-        claims=check_claims(
-            spec,
-            tested,
-            sweep.label,
-            same_data=sweep.grid.same_data,
-            expected=expected,
-        ),
-        audit=verdicts(list(audits(sweep, spec, chosen_to_attack)), judge),
+        evaluations=gathered.evaluations,
+        claims=judged_claims(sweep, gathered),
+        audit=verdicts(list(audits(sweep, spec, gathered.attacked)), judge),
     )
-    figure = _draw(sweep, spec, table, tested, gone)
+    figure = _draw(sweep, spec, table, shown, gone)
     path = sweep.drawn
     write_csv(table, path.with_name(f"{path.name}.csv"))
     write_record(record, path.with_name(f"{path.name}.json"))

@@ -14,7 +14,8 @@ from lmsweep.config.fields import Name, Node, invalid_value
 from lmsweep.errors import ConfigError
 from lmsweep.figures.claims.kinds import KINDS, AnyClaim, Claim
 
-METHOD = r"^(xent|hinge|margin_l(inf|\d+(\.\d+)?)_[^\s]+?)(\+(fgsm|pgd))?$"
+# A variant, such as xent@model.dropout=0.2, is a method whose runs have this value of a key.
+METHOD = r"^(xent|hinge|margin_l(inf|\d+(\.\d+)?)_[^\s@]+?)(\+(fgsm|pgd))?(@[\w.]+=\S+)?$"
 Unit = Annotated[Literal["none", "percent"], Field(description="none or percent")]
 Method = Annotated[
     str, Field(pattern=METHOD, description="a method as runs name it: xent, margin_l2_all, xent+pgd, ...")
@@ -177,14 +178,13 @@ def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
     for claim in spec.claims:
         part = f"figure.claims: claim {claim.id}"
         for name, side in claim.uses():
-            if name is not None and name not in names:
+            if name not in names:
                 yield _not_one_of(f"{part}, panel={name}", names)
                 return
-            methods = spec.methods if name is None else spec.panel(name).methods
+            methods = spec.panel(name).methods
             for method in [side] if isinstance(side, str) else side:
                 if method not in methods:
-                    place = f" in panel {name}" if name else ""
-                    yield _not_one_of(f"{part}, method {method}{place}", methods)
+                    yield _not_one_of(f"{part}, method {method} in panel {name}", methods)
 
 
 def _axis_problems(part: str, panel: Panel, attacks: Mapping[str, AttackSpec]) -> Iterator[str]:

@@ -51,7 +51,7 @@ def test_bars_that_are_met_pass_and_are_written_down(suite, tmp_path, capsys):
     (row,) = written["rows"]
     assert (row["row"], row["value"], row["repeats"], row["bar"]) == ("fake/quick", 1.1, 3, "<= 2")
     assert row["low"] <= row["value"] <= row["high"]
-    assert {"commit", "torch", "cpu", "cores", "threads"} <= written["environment"].keys()
+    assert {"commit", "torch", "machine", "threads"} <= written["environment"].keys()
     assert "| fake/quick | 1.1 x | 1 to 1.2 | 3 | <= 2 |" in (tmp_path / "bench" / "table.md").read_text()
     assert "MISSED" not in capsys.readouterr().out
 
@@ -68,6 +68,18 @@ def test_one_row_can_be_asked_for(suite, capsys):
     assert suite(bars, values, "fake/*low") == 1
     assert suite(bars, values, "absent") == 2
     assert "No row is called 'absent'" in capsys.readouterr().err
+
+
+def test_published_rows_join_those_that_are_there_with_machine_and_commit(tmp_path):
+    path = tmp_path / "bench.json"
+    for row, values in (("a/one", [1.0, 2.0, 3.0]), ("a/two", [4.0]), ("a/one", [5.0, 5.0])):
+        harness.publish([harness.summary(row, values)], path)
+    written = json.loads(path.read_text())
+    assert {row: (one["value"], one["repeats"]) for row, one in written.items()} == {
+        "a/one": (5.0, 2),
+        "a/two": (4.0, 1),
+    }
+    assert {"commit", "machine"} <= written["a/two"]["environment"].keys()
 
 
 def test_ways_take_turns_and_the_first_turn_does_not_count():

@@ -51,8 +51,8 @@ def test_a_run_leaves_the_promised_files_and_a_last_line(finished):
     run = only_run(outputs)
     assert sorted(p.name for p in run.iterdir()) == [
         "checkpoint.ckpt",
-        "last.ckpt",
         "config.yaml",
+        "last.ckpt",
         "metrics.jsonl",
         "results.json",
         "status.json",

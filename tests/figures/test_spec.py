@@ -123,21 +123,10 @@ WRONG = {
         "method margin_l1_all in panel white",
         "margin_l2_all, xent",
     ),
-    "ratio of unknown methods": (
-        {
-            "claims": [
-                {
-                    **{k: VALUE[k] for k in ("id", "says", "where")},
-                    "kind": "ratio",
-                    "left": "hinge",
-                    "right": "xent",
-                    "low": 1.2,
-                    "high": 1.6,
-                }
-            ]
-        },
-        "method hinge",
-        "margin_l1_all",
+    "ratio of nothing": (
+        {"claims": [{**{k: VALUE[k] for k in ("id", "says", "where")}, "kind": "ratio", "low": 1.2}]},
+        "bench is missing",
+        "a row of results/bench.json",
     ),
 }
 

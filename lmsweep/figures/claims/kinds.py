@@ -62,7 +62,7 @@ At = Annotated[
 Paper = Annotated[str | float, Field(description="a number, or the paper's words")]
 Number = Annotated[float, Field(description="a number")]
 OtherPanel = Annotated[Name | None, Field(description="the name of a panel")]
-Uses = Iterator[tuple[str | None, Side]]
+Uses = Iterator[tuple[str, Side]]
 
 
 class Finding(NamedTuple):
@@ -106,7 +106,7 @@ class Claim(Node):
         return False
 
     def uses(self) -> Uses:
-        """Panel (None: any) and method of everything that the claim needs."""
+        """Panel and method of everything that the claim needs."""
         return iter(())
 
     def papers_number(self, evidence: Evidence) -> str:

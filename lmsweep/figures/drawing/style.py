@@ -1,7 +1,7 @@
 """The one place that says how a method looks: the same colour, marker and line in every figure."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -73,7 +73,14 @@ class MethodStyle:
 
 @cache
 def method_style(method: str) -> MethodStyle:
-    """The style of a method as `RunConfig.method_name` names it."""
+    """The style of a method as `RunConfig.method_name` names it; what a variant goes without is dashed."""
+    method, _, variant = method.partition("@")
+    if variant:
+        whole = method_style(method)
+        label = f"{whole.label}, {variant.rpartition('.')[2].replace('=', ' ')}"
+        off = variant.endswith(("=0", "=null", "=sgd"))
+        drawn: dict[str, Any] = {"line": _DASHED, "filled": False} if off else {}
+        return replace(whole, label=label, legend=in_math(label), **drawn)
     base, trained = re.fullmatch(r"(.+?)(?:\+(fgsm|pgd))?", method, re.DOTALL).groups()  # type: ignore[union-attr]
     margin = re.fullmatch(r"margin_l(inf|[\d.]+)_(.+?)((?:_(?:hinge|softmax|exact))*)", base)
     line: Any = "-"
