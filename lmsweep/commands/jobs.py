@@ -117,6 +117,7 @@ def cost_key(config: RunConfig) -> str:
             node = node.get(parent, {})
         node.pop(last, None)
     identity["optimizer"] = config.optimizer.target
+    identity.pop("schedule", None)
     if config.trainer.processes > 1:  # part of no identity, and yet it takes another time
         identity["processes"] = config.trainer.processes
     return run_id(identity)

@@ -26,7 +26,7 @@ from lmsweep.config.fields import (
 )
 from lmsweep.config.identity import run_id
 from lmsweep.errors import ConfigError
-from lmsweep.margin.options import MarginOptions
+from lmsweep.margin.options import MarginOptions, check_sampling
 
 # Keys that cannot change what a run computes, so that they do not count for its identity.
 IGNORED_BY_IDENTITY = (
@@ -83,6 +83,25 @@ class OptimizerConfig(Component):
     weight_decay: NonNegative
     lr_decay: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
     lr_decay_every: Count
+
+
+class ScheduleConfig(Component):
+    """`schedule`: a scheduler of torch, asked for the rate after every step; other keys are its own."""
+
+    name: Name
+    warmup: Whole
+
+    @property
+    def constant(self) -> bool:
+        """Whether the learning rate stays what the optimizer says."""
+        return not self.warmup and self.target == CONSTANT_TARGET and self.arguments.get("factor") == 1
+
+
+# Runs that were stored before there was such a key had the optimizer's rate and its decay only.
+CONSTANT_TARGET = "torch.optim.lr_scheduler.ConstantLR"
+CONSTANT = ScheduleConfig.model_validate(
+    {"name": "constant", "_target_": CONSTANT_TARGET, "warmup": 0, "factor": 1.0}
+)
 
 
 class MethodConfig(Node):
@@ -175,6 +194,7 @@ class RunConfig(Node):
     data: DataConfig
     model: ModelConfig
     optimizer: OptimizerConfig
+    schedule: ScheduleConfig = CONSTANT
     method: MethodConfig
     margin: MarginConfig
     adversarial: AdversarialConfig
@@ -218,6 +238,9 @@ class RunConfig(Node):
                 del config["data"][key]
         if not any(config["data"]["augment"].values()):
             del config["data"]["augment"]
+        schedule = config.pop("schedule", {})
+        if not self.schedule.constant:
+            config["schedule"] = {key: value for key, value in schedule.items() if key != "name"}
         if self.optimizer.lr_decay == 1:
             del config["optimizer"]["lr_decay_every"]
         return config
@@ -272,4 +295,19 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
             f"trainer.batch_size={trainer.batch_size} is not allowed: it must be divisible by "
             f"trainer.devices * trainer.num_nodes = {trainer.processes}, the processes that share a batch."
         )
+    if run.optimizer.lr_decay != 1 and not run.schedule.constant:
+        raise ConfigError(
+            f"optimizer.lr_decay={run.optimizer.lr_decay:g} is not allowed with schedule={run.schedule.name} "
+            "or schedule.warmup: use schedule=constant without warm-up, or optimizer.lr_decay=1."
+        )
+    if run.schedule.warmup >= trainer.max_steps:
+        raise ConfigError(
+            f"schedule.warmup={run.schedule.warmup} is not allowed: it must be a whole number below "
+            f"trainer.max_steps={trainer.max_steps}."
+        )
+    if run.method.margin and run.margin.candidates == "sampled":
+        try:
+            check_sampling(run.margin.model_dump())
+        except ValueError as error:
+            raise ConfigError(f"margin.{error}.".replace("None", "null")) from None
     return run
