@@ -26,7 +26,7 @@ from lmsweep.config.fields import (
 )
 from lmsweep.config.identity import run_id
 from lmsweep.errors import ConfigError
-from lmsweep.margin.options import MarginOptions, check_sampling
+from lmsweep.margin.options import MarginOptions, sample_size
 
 # Keys that cannot change what a run computes, so that they do not count for its identity.
 IGNORED_BY_IDENTITY = (
@@ -35,6 +35,7 @@ IGNORED_BY_IDENTITY = (
     "trainer.log_every",
     "trainer.devices",
     "trainer.num_nodes",
+    "trainer.channels_last",  # changes rounding only, as another kind of CPU or number of devices does
     "data.name",
     "data.root",
     "data.workers",
@@ -228,9 +229,8 @@ class RunConfig(Node):
                 del config["adversarial"][key]
         if self.telemetry.every == 0:
             config.pop("telemetry", None)
-        for key in ("compile", "channels_last"):
-            if not config["trainer"].get(key):
-                config["trainer"].pop(key, None)
+        if not self.trainer.compile:
+            config["trainer"].pop("compile", None)
         if self.data.label_noise == 0:
             del config["data"]["noisy_validation"]
         for key in ("mean", "std"):
@@ -307,7 +307,7 @@ def parse(config: Mapping[str, Any]) -> RunConfig:
         )
     if run.method.margin and run.margin.candidates == "sampled":
         try:
-            check_sampling(run.margin.model_dump())
+            sample_size(run.margin.model_dump())
         except ValueError as error:
             raise ConfigError(f"margin.{error}.".replace("None", "null")) from None
     return run

@@ -11,6 +11,7 @@ from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.training.build import build_data, build_module
 from lmsweep.training.checkpoint import FINISHED, load_checkpoint
+from lmsweep.training.speed import order_memory
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ def load_run(run: StoredRun, root: str, device: torch.device) -> Checkpoint:
     config = run.config.model_copy(update={"data": run.config.data.model_copy(update={"root": root})})
     data = build_data(config)
     module = build_module(config, data)
+    order_memory(module, config)
     module.load_state_dict(state["state_dict"])
     return Checkpoint(run, module.network.eval().to(device), data)
 

@@ -13,7 +13,7 @@ from lmsweep.margin.capture import Captured, capture
 from lmsweep.margin.distance import linearised_margins, sampled_classes
 from lmsweep.margin.layers import OUTPUT, compiled_around, resolve_layers
 from lmsweep.margin.loss import layer_losses, sample_losses, telemetry
-from lmsweep.margin.options import CallbackOptions, MarginOptions, check_sampling, distance_part, takes
+from lmsweep.margin.options import CallbackOptions, MarginOptions, distance_part, sample_size, takes
 from lmsweep.margin.temporary import replaced
 from lmsweep.seeds import Share, derive_seed
 
@@ -73,7 +73,7 @@ class MarginLoss(ReversibleCallback):
         """
         super().__init__()
         if options["candidates"] == "sampled":
-            check_sampling(options)
+            sample_size(options)
         self.seed = seed
         self.layers = layers
         self.weight = weight
@@ -151,7 +151,7 @@ class MarginLoss(ReversibleCallback):
             targets,
             {name: captured.layers[name] for name in self._names},
             last_layer=last,
-            sampled=self._sampled(module.trainer, logits, targets),
+            sampled=self._sampled(module, logits, targets),
             batched=self.batched,
             **distance_part(options),
         )
@@ -168,12 +168,13 @@ class MarginLoss(ReversibleCallback):
             module.log_dict(values, on_step=True, on_epoch=False, sync_dist=True)
         return sample_losses(per_layer, options["layer_reduction"]).mean()
 
-    def _sampled(self, trainer: pl.Trainer, logits: Tensor, targets: Tensor) -> Tensor | None:
+    def _sampled(self, module: pl.LightningModule, logits: Tensor, targets: Tensor) -> Tensor | None:
         if self.options["candidates"] != "sampled":
             return None
+        trainer = module.trainer
         generator = torch.Generator().manual_seed(derive_seed(self.seed, f"classes/{trainer.global_step}"))
         share = Share(trainer.global_rank, trainer.world_size)
-        return sampled_classes(targets, logits.shape[1], self.options["top_k"], generator, share)
+        return sampled_classes(targets, logits.shape[1], sample_size(self.options), generator, share)
 
 
 def last_linear(module: nn.Module) -> nn.Linear:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lmsweep.margin.distance import Layers, Margins, filled, linearised_margins, sampled_classes
-from lmsweep.margin.options import LossOptions, check_sampling, distance_part, takes
+from lmsweep.margin.options import LossOptions, distance_part, sample_size, takes
 
 
 @takes(LossOptions)
@@ -37,8 +37,7 @@ def margin_loss(
     """
     sampled = None
     if generator is not None:
-        check_sampling(options)
-        sampled = sampled_classes(targets, logits.shape[1], options["top_k"], generator)
+        sampled = sampled_classes(targets, logits.shape[1], sample_size(options), generator)
     margins = linearised_margins(
         logits, targets, layers, last_layer=last_layer, sampled=sampled, **distance_part(options)
     )

@@ -225,15 +225,17 @@ def takes(options: Any) -> Callable[[F], F]:
     return decorate
 
 
-def check_sampling(options: Mapping[str, Any]) -> None:
-    """Raise ValueError for options that say nothing, or something else, when the classes are sampled."""
-    if options["top_k"] is None:
+def sample_size(options: Mapping[str, Any]) -> int:
+    """How many classes to sample; ValueError for options that cannot go together with sampling."""
+    top_k: int | None = options["top_k"]
+    if top_k is None:
         raise ValueError("top_k=None is not allowed with sampled classes: give the number of classes to draw")
     if options["aggregation"] == "max":
         raise ValueError(
             "aggregation='max' is not allowed with sampled classes: the largest of a few terms does not "
             "estimate the largest of all; use aggregation='sum'"
         )
+    return top_k
 
 
 def distance_part(options: Mapping[str, Any]) -> Any:

@@ -59,4 +59,4 @@ def _convolution(before: int, after: int, kernel: int = 3, stride: int = 1, pool
     layer = nn.Sequential(nn.Conv2d(before, after, kernel, stride, padding=1, bias=False))
     if pool > 1:
         layer.append(nn.MaxPool2d(pool))  # first, so that batch norm and ReLU have a quarter of the work
-    return layer.extend([nn.BatchNorm2d(after), nn.ReLU()])
+    return layer.extend([nn.BatchNorm2d(after), nn.ReLU(inplace=True)])

@@ -29,12 +29,17 @@ def check_speed(config: RunConfig) -> None:
 
 def speed_up(module: Classifier, config: RunConfig) -> None:
     """Apply `trainer.channels_last` and `trainer.compile` to a network that is about to be trained."""
+    order_memory(module, config)
+    if config.trainer.compile:
+        compile_layers(module)
+
+
+def order_memory(module: Classifier, config: RunConfig) -> None:
+    """Apply `trainer.channels_last`, for training or evaluation."""
     if config.trainer.channels_last:
         # torch's stubs know no call with a memory format alone.
         module.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         module.channels_last = True
-    if config.trainer.compile:
-        compile_layers(module)
 
 
 def compile_layers(module: Classifier) -> None:
