@@ -41,7 +41,8 @@ class ImageConv2d(nn.Conv2d):
     """A convolution with a faster gradient at images of one channel on CPUs.
 
     oneDNN's kernel for it takes four times as long as the matrix product that the gradient is. Margins at the
-    input and attacks ask for it; where nobody does, and for more channels, this is `nn.Conv2d`.
+    input and attacks ask for it; where nobody does, and for more channels, this is `nn.Conv2d`. One thing is
+    left out, which neither needs: how the image changes the gradient of the weights.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,32 +53,27 @@ class ImageConv2d(nn.Conv2d):
         asked = x.requires_grad and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
         if not (known and asked):
             return super().forward(x)
-        out: Tensor = _ImageConvolution.apply(x, self.weight, self.bias)
+        # Weights get their gradient from torch's convolution, which does not run for the image alone.
+        out: Tensor = _ImageGradient.apply(super().forward(x.detach()), x, self.weight)
         return out
 
 
-class _ImageConvolution(torch.autograd.Function):
+class _ImageGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        return F.conv2d(x, weight, bias, padding="same")
+    def forward(ctx: Any, out: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(weight)
+        ctx.size = x.shape[2:]
+        return out.view_as(out)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         # Of differentiable operations only, because exact mode goes through it again.
         (gradient,) = gradients
-        x, weight = ctx.saved_tensors
+        (weight,) = ctx.saved_tensors
+        rows = weight.flatten(1).t().expand(len(gradient), -1, -1)  # `@` would copy the gradient
+        columns = torch.bmm(rows, gradient.contiguous().flatten(2))
         padding = tuple(size // 2 for size in weight.shape[2:])
-        dx = dweight = dbias = None
-        if ctx.needs_input_grad[0]:
-            columns = weight.flatten(1).t() @ gradient.contiguous().flatten(2)
-            dx = F.fold(columns, x.shape[2:], weight.shape[2:], padding=padding)
-        if any(ctx.needs_input_grad[1:]):
-            wanted = [False, *ctx.needs_input_grad[1:]]
-            _, dweight, dbias = torch.ops.aten.convolution_backward(
-                gradient, x, weight, [len(weight)], [1, 1], padding, [1, 1], False, [0, 0], 1, wanted
-            )
-        return dx, dweight, dbias
+        return gradient, F.fold(columns, ctx.size, weight.shape[2:], padding=padding), None
 
 
 class Chain(nn.Module):
