@@ -37,6 +37,12 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
             }
             times = alternate(ways, rounds=3)
             yield ratio(row, times["exact"], times["first"], "of a first-order step")
+    for name, each in (("mnist", setting), ("wide_resnet", steps.wide_resnet())):
+        row = f"exact_mode/{name}, sampled class, of cross-entropy"
+        if row in rows:
+            ours = partial(steps.margin, each, 1, exact=True, sampled=True)
+            times = alternate({"xent": partial(steps.cross_entropy, each), "exact": ours}, rounds=7)
+            yield ratio(row, times["exact"], times["xent"])
     wanted = {row: kind for label, kind in KINDS.items() if (row := f"exact_mode/{label}") in rows}
     peaks: dict[str, list[float]] = {row: [] for row in wanted}
     for _ in range(REPEATS):

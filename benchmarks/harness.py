@@ -6,6 +6,8 @@ import os
 import platform
 import random
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -58,6 +60,17 @@ def alternate(ways: Mapping[str, Callable[[], object]], *, rounds: int, warm_up:
 def ratio(row: str, over: Sequence[float], under: Sequence[float], note: str = "") -> Measured:
     """The median of the rounds' ratios: both members of a pair were measured within moments."""
     return summary(row, [a / b for a, b in zip(over, under, strict=True)], note=note)
+
+
+def import_torch() -> None:
+    """Start a process that imports torch: what times that are mostly Python and files are compared with."""
+    subprocess.run([sys.executable, "-c", "import torch"], check=True, capture_output=True)
+
+
+def beside_torch(row: str, times: Times, name: str, note: str = "") -> Measured:
+    """The seconds of a way in those of importing torch, both measured by `alternate`."""
+    seconds = f"{statistics.median(times[name]):.2f} s"
+    return ratio(row, times[name], times["torch"], f"{seconds}, {note}" if note else seconds)
 
 
 def summary(row: str, values: Sequence[float], unit: str = "x", note: str = "") -> Measured:

@@ -1,6 +1,7 @@
 """What a margin costs, in times of a cross-entropy step: ours, and one gradient call per layer and class."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -14,16 +15,26 @@ RELEASED = "a call per layer and class"
 def measure(rows: Sequence[str]) -> Iterator[Measured]:
     """The rows of this module."""
     torch.set_num_threads(1)
-    for row, make, top_k in (
-        ("margin_steps/mnist, 9 classes, at the input too", partial(steps.mnist, layers="everything"), None),
-        ("margin_steps/inception_v3, best-scored class", steps.inception, 1),
+    row = "margin_steps/mnist, quarter width, cross-entropy"
+    if row in rows:
+        fast = steps.mnist(width=0.25)
+        usual = replace(fast, network=steps.ReluBeforePooling(fast.network), x=fast.x.contiguous())
+        ways = {"fast": partial(steps.cross_entropy, fast), "usual": partial(steps.cross_entropy, usual)}
+        times = alternate(ways, rounds=25)
+        yield ratio(row, times["fast"], times["usual"])
+    everything = partial(steps.mnist, layers="everything")
+    for row, make, top_k, sampled, rounds in (
+        ("mnist, 9 classes, at the input too", everything, None, False, 5),
+        ("mnist, sampled class, at the input too", everything, 1, True, 9),
+        ("mnist, sampled class", steps.mnist, 1, True, 9),
+        ("wide_resnet, even:5, sampled class", steps.wide_resnet, 1, True, 9),
+        ("inception_v3, best-scored class", steps.inception, 1, False, 5),
     ):
-        if row in rows:
+        if f"margin_steps/{row}" in rows:
             setting = make()
-            ways = {"xent": partial(steps.cross_entropy, setting)}
-            ways["ours"] = partial(steps.margin, setting, top_k)
-            times = alternate(ways, rounds=5)
-            yield ratio(row, times["ours"], times["xent"])
+            ours = partial(steps.margin, setting, top_k, sampled=sampled)
+            times = alternate({"xent": partial(steps.cross_entropy, setting), "ours": ours}, rounds=rounds)
+            yield ratio(f"margin_steps/{row}", times["ours"], times["xent"])
     row = "margin_steps/mnist, inference"
     if row in rows:
         plain, trained = steps.mnist(), steps.mnist()

@@ -1,13 +1,13 @@
-"""The seconds of `lmsweep` in a fresh process: for help, and for a run that is done already."""
+"""How long `lmsweep` takes in a fresh process: for help, and for a run that is done already."""
 
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from benchmarks.harness import Measured, alternate, ratio, summary
+from benchmarks.harness import Measured, alternate, beside_torch, import_torch
 
 ROUNDS = 7
 
@@ -23,15 +23,14 @@ def measure(_: Sequence[str]) -> Iterator[Measured]:
             imported = call("-X", "importtime", *words).stderr
             if any(line.rpartition("|")[2].strip() == "torch" for line in imported.splitlines()):
                 raise RuntimeError(f"python {' '.join(words)} imports torch")
-        ways = {
+        ways: dict[str, Callable[[], object]] = {
             "help": partial(call, *asked),
             "done": partial(call, *done),
-            "torch": partial(call, "-c", "import torch"),
+            "torch": import_torch,
         }
         times = alternate(ways, rounds=ROUNDS)
-    yield summary("start_up/help", times["help"], "s", "without importing torch")
-    yield summary("start_up/run that is done already", times["done"], "s", "without importing torch")
-    yield ratio("start_up/help, in times of importing torch", times["help"], times["torch"])
+    yield beside_torch("start_up/help", times, "help", "without importing torch")
+    yield beside_torch("start_up/run that is done already", times, "done", "without importing torch")
 
 
 def _call(outputs: str, *arguments: str) -> subprocess.CompletedProcess[str]:

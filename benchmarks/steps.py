@@ -1,7 +1,9 @@
 """Training steps to be timed: cross-entropy, our margin loss, and the margin as the authors' code has it."""
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import lmsweep  # noqa: F401 - guards torchvision, so it comes first
 
@@ -26,6 +28,11 @@ class Setting:
     y: Tensor
     layers: str | list[str]
 
+    def channels_last(self) -> "Setting":
+        """The same in the memory format that runs have."""
+        network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return replace(self, network=network, x=self.x.contiguous(memory_format=torch.channels_last))
+
     def captured(self) -> tuple[Tensor, dict[str, Tensor]]:
         """One forward pass: the logits and the layers."""
         names = resolve_layers(self.network, self.layers)
@@ -34,18 +41,38 @@ class Setting:
         return logits, {name: caught.layers[name] for name in names}
 
 
-def mnist(batch: int = 128, layers: str | list[str] = "all") -> Setting:
+def mnist(batch: int = 128, layers: str | list[str] = "all", width: float = 1.0) -> Setting:
     """The paper's MNIST network, at all layers."""
     torch.manual_seed(0)
-    net = ConvNet((1, 28, 28), 10, channels=[32, 64], dense=[512, 512], kernel_size=5, pool=[2, 2])
-    return Setting(net, torch.rand(batch, 1, 28, 28), torch.randint(10, (batch,)), layers)
+    shape: dict[str, Any] = {"channels": [32, 64], "dense": [512, 512], "kernel_size": 5, "pool": [2, 2]}
+    net = ConvNet((1, 28, 28), 10, **shape, width=width)
+    images, labels = torch.rand(batch, 1, 28, 28), torch.randint(10, (batch,))
+    return Setting(net, images, labels, layers).channels_last()
+
+
+class ReluBeforePooling(nn.Module):
+    """The MNIST network as one would write it down: the same function, in torch's usual memory format."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits."""
+        for name in ("conv1", "conv2"):
+            x = F.max_pool2d(F.relu(self.network.get_submodule(f"{name}.0")(x)), 2)
+        for name in ("fc1", "fc2"):
+            x = F.relu(self.network.get_submodule(f"{name}.1")(x.flatten(1)))
+        logits: Tensor = self.network.get_submodule("out")(x)
+        return logits
 
 
 def wide_resnet(batch: int = 32) -> Setting:
     """A WRN-16-2 for images of 32x32, at five layers evenly spaced, as the paper's for CIFAR-10."""
     torch.manual_seed(0)
     net = WideResNet((3, 32, 32), 10, depth=16, width=2)
-    return Setting(net, torch.rand(batch, 3, 32, 32), torch.randint(10, (batch,)), "even:5")
+    images, labels = torch.rand(batch, 3, 32, 32), torch.randint(10, (batch,))
+    return Setting(net, images, labels, "even:5").channels_last()
 
 
 def inception(batch: int = 2) -> Setting:
@@ -66,10 +93,13 @@ def cross_entropy(setting: Setting) -> Tensor:
     return _finish(setting, F.cross_entropy(setting.network(setting.x), setting.y))
 
 
-def margin(setting: Setting, top_k: int | None, exact: bool = False) -> Tensor:
+def margin(setting: Setting, top_k: int | None, exact: bool = False, sampled: bool = False) -> Tensor:
     """The same with our margin loss beside cross-entropy."""
     logits, layers = setting.captured()
-    extra = margin_loss(logits, setting.y, layers, gamma=GAMMA, clip=CLIP, top_k=top_k, exact=exact)
+    more: dict[str, Any] = {}
+    if sampled:
+        more = {"generator": torch.Generator().manual_seed(0), "aggregation": "sum"}
+    extra = margin_loss(logits, setting.y, layers, gamma=GAMMA, clip=CLIP, top_k=top_k, exact=exact, **more)
     return _finish(setting, F.cross_entropy(logits, setting.y) + extra)
 
 

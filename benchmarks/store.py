@@ -1,4 +1,4 @@
-"""Seconds to draw a figure whose runs are all in the store, and to collect ten thousand runs.
+"""The time to draw a figure whose runs are all in the store, and to collect ten thousand runs.
 
 The stores are made by the code that makes real ones; only the numbers in their results are invented.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.compose import configured
-from benchmarks.harness import Measured, alternate, summary
+from benchmarks.harness import Measured, alternate, beside_torch, import_torch
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.figures.collect import run_rows
@@ -48,11 +48,11 @@ def _figure(outputs: Path) -> Measured:
         if f"{len(sweep.runs)} runs: {len(sweep.runs)} cached" not in done.stdout:
             raise RuntimeError(f"the figure did not find its runs:\n{done.stdout}")
 
-    times = alternate({"draw": draw}, rounds=ROUNDS)["draw"]
+    times = alternate({"draw": draw, "torch": import_torch}, rounds=ROUNDS)
     if not (outputs / "figures" / "smoke" / f"{FIGURE}.png").exists():
         raise RuntimeError("the figure was not drawn")
     note = f"make reproduce-figure, {len(sweep.runs)} runs"
-    return summary("store/figure with everything cached", times, "s", note)
+    return beside_torch("store/figure with everything cached", times, "draw", note)
 
 
 def _collected(outputs: Path) -> Iterator[Measured]:
@@ -70,9 +70,9 @@ def _collected(outputs: Path) -> Iterator[Measured]:
         if len(run_rows(runs, Store(outputs), AXES)) != MANY:
             raise RuntimeError("not every run was collected")
 
-    times = alternate({"overview": seen, "points": collected}, rounds=ROUNDS)
-    yield summary("store/overview of 10,000 runs", times["overview"], "s", note)
-    yield summary("store/points of 10,000 runs", times["points"], "s")
+    times = alternate({"overview": seen, "points": collected, "torch": import_torch}, rounds=ROUNDS)
+    yield beside_torch("store/overview of 10,000 runs", times, "overview", note)
+    yield beside_torch("store/points of 10,000 runs", times, "points")
 
 
 def _many(outputs: Path) -> Iterator[RunConfig]:

@@ -119,6 +119,7 @@ def cost_key(config: RunConfig) -> str:
     identity = config.identity_dict()
     drop(identity, FREE)
     identity["optimizer"] = config.optimizer.target
+    identity.pop("schedule", None)
     if config.trainer.processes > 1:  # no part of the identity, but of the duration
         identity["processes"] = config.trainer.processes
     return run_id(identity)

@@ -27,7 +27,7 @@ from lmsweep.config.fields import (
 )
 from lmsweep.config.identity import dotted, drop, run_id
 from lmsweep.errors import ConfigError
-from lmsweep.margin.options import MarginOptions
+from lmsweep.margin.options import MarginOptions, sample_size
 
 # Keys that cannot change what a run computes, so that they do not count for its identity.
 IGNORED_BY_IDENTITY = (
@@ -36,6 +36,7 @@ IGNORED_BY_IDENTITY = (
     "trainer.log_every",
     "trainer.devices",
     "trainer.num_nodes",
+    "trainer.channels_last",  # changes rounding only, as another kind of CPU or number of devices does
     "data.name",
     "data.root",
     "data.workers",
@@ -87,6 +88,25 @@ class OptimizerConfig(Component):
     weight_decay: NonNegative
     lr_decay: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
     lr_decay_every: Count
+
+
+class ScheduleConfig(Component):
+    """`schedule`: a scheduler of torch, asked for the rate after every step; other keys are its own."""
+
+    name: Name
+    warmup: Whole
+
+    @property
+    def constant(self) -> bool:
+        """Whether the learning rate stays what the optimizer says."""
+        return not self.warmup and self.target == CONSTANT_TARGET and self.arguments.get("factor") == 1
+
+
+# Runs that were stored before there was such a key had the optimizer's rate and its decay only.
+CONSTANT_TARGET = "torch.optim.lr_scheduler.ConstantLR"
+CONSTANT = ScheduleConfig.model_validate(
+    {"name": "constant", "_target_": CONSTANT_TARGET, "warmup": 0, "factor": 1.0}
+)
 
 
 class MethodConfig(Node):
@@ -178,6 +198,7 @@ class RunConfig(Node):
     data: DataConfig
     model: ModelConfig
     optimizer: OptimizerConfig
+    schedule: ScheduleConfig = CONSTANT
     method: MethodConfig
     margin: MarginConfig
     adversarial: AdversarialConfig
@@ -210,14 +231,16 @@ class RunConfig(Node):
             config.pop("content", None)
         if self.telemetry.every == 0:
             config.pop("telemetry", None)
-        for key in ("compile", "channels_last"):
-            if not config["trainer"].get(key):
-                config["trainer"].pop(key, None)
+        if not self.trainer.compile:
+            config["trainer"].pop("compile", None)
         for key in ("mean", "std"):
             if config["data"][key] is None:
                 del config["data"][key]
         if not any(config["data"]["augment"].values()):
             del config["data"]["augment"]
+        schedule = config.pop("schedule", {})
+        if not self.schedule.constant:
+            config["schedule"] = {key: value for key, value in schedule.items() if key != "name"}
         if self.optimizer.lr_decay == 1:
             del config["optimizer"]["lr_decay_every"]
         return config
@@ -277,7 +300,7 @@ class RunConfig(Node):
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
     run = checked(RunConfig, config)
-    for check in (_check_batch, _check_standardisation, _check_optimizer):
+    for check in (_check_batch, _check_standardisation, _check_optimizer, _check_schedule, _check_sampling):
         check(run)
     return run
 
@@ -308,6 +331,27 @@ def _check_batch(run: RunConfig) -> None:
             f"trainer.batch_size={trainer.batch_size} is not allowed: it must be divisible by "
             f"trainer.devices * trainer.num_nodes = {trainer.processes}, the processes that share a batch."
         )
+
+
+def _check_schedule(run: RunConfig) -> None:
+    if run.optimizer.lr_decay != 1 and not run.schedule.constant:
+        raise ConfigError(
+            f"optimizer.lr_decay={run.optimizer.lr_decay:g} is not allowed with schedule={run.schedule.name} "
+            "or schedule.warmup: use schedule=constant without warm-up, or optimizer.lr_decay=1."
+        )
+    if run.schedule.warmup >= run.trainer.max_steps:
+        raise ConfigError(
+            f"schedule.warmup={run.schedule.warmup} is not allowed: it must be a whole number below "
+            f"trainer.max_steps={run.trainer.max_steps}."
+        )
+
+
+def _check_sampling(run: RunConfig) -> None:
+    if run.method.margin and run.margin.candidates == "sampled":
+        try:
+            sample_size(run.margin.model_dump())
+        except ValueError as error:
+            raise ConfigError(f"margin.{error}.".replace("None", "null")) from None
 
 
 # Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.

@@ -26,7 +26,7 @@ from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.jobs import PICTURE
 from lmsweep.evaluation.runs import Runs, StoredRun
 from lmsweep.store.folder import JobFolder
-from lmsweep.training.build import build_data, build_module
+from lmsweep.training.build import build_data, build_module, order_memory
 from lmsweep.training.checkpoint import FINISHED, load_checkpoint
 
 RESOLUTION = 200
@@ -84,6 +84,7 @@ def load_run(run: StoredRun, root: str, device: torch.device, which: str = "best
     config = run.config.model_copy(update={"data": run.config.data.model_copy(update={"root": root})})
     data = build_data(config)
     module = build_module(config, data)
+    order_memory(module, config)
     module.load_state_dict(state["state_dict"])
     return Checkpoint(run, module.network.eval().to(device), data)
 

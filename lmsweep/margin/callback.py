@@ -5,14 +5,16 @@ from contextlib import ExitStack, nullcontext
 from typing import Any, Unpack
 
 import pytorch_lightning as pl
+import torch
 from torch import Tensor, nn
 
 from lmsweep.margin.batch_norm import per_sample_batch_norm
-from lmsweep.margin.distance import linearised_margins
+from lmsweep.margin.distance import linearised_margins, sampled_classes
 from lmsweep.margin.layers import OUTPUT, Captured, capture, compiled_around, resolve_layers
 from lmsweep.margin.loss import layer_losses, sample_losses, telemetry
-from lmsweep.margin.options import CallbackOptions, MarginOptions, distance_part, takes
+from lmsweep.margin.options import CallbackOptions, MarginOptions, distance_part, sample_size, takes
 from lmsweep.margin.temporary import replaced
+from lmsweep.seeds import Share, derive_seed
 
 
 def second_of_batch(batch: Any) -> Tensor:
@@ -59,13 +61,19 @@ class MarginLoss(ReversibleCallback):
         weight: float = 1.0,
         *,
         targets: Callable[[Any], Tensor] = second_of_batch,
+        seed: int = 0,
         **options: Unpack[CallbackOptions],
     ) -> None:
         """Choose the layers, the weight of the margin loss in the total, and any of the options below.
 
         `layers` is a layer set (see `resolve_layers`); `targets` finds the class indices in a batch.
+        `seed` and the number of the step decide which classes `candidates="sampled"` draws, so that a resumed
+        run draws the same ones.
         """
         super().__init__()
+        if options["candidates"] == "sampled":
+            sample_size(options)
+        self.seed = seed
         self.layers = layers
         self.weight = weight
         self.targets = targets
@@ -142,6 +150,7 @@ class MarginLoss(ReversibleCallback):
             targets,
             {name: captured.layers[name] for name in self._names},
             last_layer=last,
+            sampled=self._sampled(module, logits, targets),
             batched=self.batched,
             **distance_part(options),
         )
@@ -157,6 +166,14 @@ class MarginLoss(ReversibleCallback):
             values.update({f"margin/{key}": value for key, value in signs.items()})
             module.log_dict(values, on_step=True, on_epoch=False, sync_dist=True)
         return sample_losses(per_layer, options["layer_reduction"]).mean()
+
+    def _sampled(self, module: pl.LightningModule, logits: Tensor, targets: Tensor) -> Tensor | None:
+        if self.options["candidates"] != "sampled":
+            return None
+        trainer = module.trainer
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, f"classes/{trainer.global_step}"))
+        share = Share(trainer.global_rank, trainer.world_size)
+        return sampled_classes(targets, logits.shape[1], sample_size(self.options), generator, share)
 
 
 def last_linear(module: nn.Module) -> nn.Linear:

@@ -140,6 +140,7 @@ def capture(module: nn.Module, names: Sequence[str]) -> Iterator[Captured]:
     """
     captured = Captured()
     handles: list[RemovableHandle] = []
+    versions: dict[str, int] = {}
 
     def mark_input(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not torch.is_grad_enabled():
@@ -164,6 +165,7 @@ def capture(module: nn.Module, names: Sequence[str]) -> Iterator[Captured]:
         def keep(_: nn.Module, __: Any, output: Any) -> None:
             if torch.is_grad_enabled():
                 captured.layers[name] = _tensor(output, name)
+                versions[name] = captured.layers[name]._version
 
         return keep
 
@@ -175,6 +177,12 @@ def capture(module: nn.Module, names: Sequence[str]) -> Iterator[Captured]:
             handles.append(module.register_forward_pre_hook(mark_input, with_kwargs=True))
         handles.append(module.register_forward_hook(keep_logits))
         yield captured
+        changed = [name for name, kept in versions.items() if captured.layers[name]._version != kept]
+        if changed:
+            raise ValueError(
+                f"what follows {changed[0]} changes its output in place, so it cannot be measured: "
+                "choose the layer that is behind"
+            )
     finally:
         for handle in handles:
             handle.remove()

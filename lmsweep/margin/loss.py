@@ -6,8 +6,8 @@ from typing import Literal, Unpack
 import torch
 from torch import Tensor
 
-from lmsweep.margin.distance import Layers, Margins, filled, linearised_margins
-from lmsweep.margin.options import LossOptions, distance_part, takes
+from lmsweep.margin.distance import Layers, Margins, filled, linearised_margins, sampled_classes
+from lmsweep.margin.options import LossOptions, distance_part, sample_size, takes
 
 
 @takes(LossOptions)
@@ -17,6 +17,7 @@ def margin_loss(
     layers: Layers,
     *,
     last_layer: Tensor | None = None,
+    generator: torch.Generator | None = None,
     **options: Unpack[LossOptions],
 ) -> Tensor:
     """Penalise samples that lie nearer than `gamma` to a class boundary, at each of the given layers.
@@ -28,11 +29,18 @@ def margin_loss(
             grad before the forward pass). A mapping gives them names for error messages.
         last_layer: (classes, features), the weight of the last linear layer. When given, the `top_k`
             classes are those whose boundary is nearest at that layer's input, rather than the best scored.
+        generator: on the CPU. When given, the `top_k` classes are drawn from it at random for every sample,
+            and the sum over them is scaled so that its mean over draws is the sum over all classes.
 
     Returns:
         A scalar, or one value per sample with `reduction="none"`.
     """
-    margins = linearised_margins(logits, targets, layers, last_layer=last_layer, **distance_part(options))
+    sampled = None
+    if generator is not None:
+        sampled = sampled_classes(targets, logits.shape[1], sample_size(options), generator)
+    margins = linearised_margins(
+        logits, targets, layers, last_layer=last_layer, sampled=sampled, **distance_part(options)
+    )
     per_layer = layer_losses(
         margins, gamma=options["gamma"], aggregation=options["aggregation"], clip=options["clip"]
     )
@@ -54,7 +62,7 @@ def layer_losses(
     per_class = (goal - margins.distance).clamp_min(0.0)
     if clip is not None:
         per_class = torch.minimum(per_class, clip * goal)
-    return per_class.amax(1) if aggregation == "max" else per_class.sum(1)
+    return per_class.amax(1) if aggregation == "max" else margins.scale * per_class.sum(1)
 
 
 def sample_losses(per_layer: Tensor, layer_reduction: Literal["sum", "mean"]) -> Tensor:

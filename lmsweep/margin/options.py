@@ -155,8 +155,10 @@ class CallbackOptions(HingeOptions, total=False):
     """The options of `MarginLoss` that are keywords only."""
 
     candidates: Annotated[
-        Literal["score", "distance"],
-        Option("score", "choose the top_k classes by score, or by distance at the last linear layer"),
+        Literal["score", "distance", "sampled"],
+        Option(
+            "score", "choose the top_k classes by score, by distance at the last linear layer, or at random"
+        ),
     ]
     batch_norm: Annotated[
         Literal["batch", "per_sample"],
@@ -221,6 +223,19 @@ def takes(options: Any) -> Callable[[F], F]:
         return checked  # type: ignore[return-value]
 
     return decorate
+
+
+def sample_size(options: Mapping[str, Any]) -> int:
+    """How many classes to sample; ValueError for options that cannot go together with sampling."""
+    top_k: int | None = options["top_k"]
+    if top_k is None:
+        raise ValueError("top_k=None is not allowed with sampled classes: give the number of classes to draw")
+    if options["aggregation"] == "max":
+        raise ValueError(
+            "aggregation='max' is not allowed with sampled classes: the largest of a few terms does not "
+            "estimate the largest of all; use aggregation='sum'"
+        )
+    return top_k
 
 
 def distance_part(options: Mapping[str, Any]) -> Any:

@@ -1,15 +1,17 @@
 """From a configuration to objects: everything that can be wrong with a run shows here, before any work."""
 
 import dataclasses
-import functools
 import importlib
 import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau, StepLR
 
 from lmsweep.config.fields import Component
 from lmsweep.config.run import RunConfig
@@ -21,6 +23,7 @@ from lmsweep.margin.temporary import evaluating
 from lmsweep.seeds import derive_seed
 from lmsweep.training.adversarial import AdversarialTraining
 from lmsweep.training.module import Classifier
+from lmsweep.training.optimizers import warmed_up
 from lmsweep.training.telemetry import DistanceTelemetry
 
 # Telemetry measures as many samples at once as training takes, which bounds its memory; small images may come
@@ -71,17 +74,36 @@ def build_module(config: RunConfig, data: Dataset) -> Classifier:
         raise ConfigError(f"model._target_={config.model.target} gave no torch.nn.Module")
     _try_out(network, config, data)
     optimizer = config.optimizer
-    factory = functools.partial(_call, "optimizer", optimizer, lr=optimizer.lr)
+    factory = partial(_call, "optimizer", optimizer, lr=optimizer.lr)
     module = Classifier(
         network,
         criterion=config.method.criterion,
         xent_weight=config.method.xent_weight,
         optimizer=lambda params: factory(params=params, weight_decay=optimizer.weight_decay),
-        lr_decay=optimizer.lr_decay,
-        lr_decay_every=optimizer.lr_decay_every,
+        schedule=_schedule(config),
     )
     module.configure_optimizers()  # a bad argument is found now rather than after the lease was taken
     return module
+
+
+def _schedule(config: RunConfig) -> Callable[[Optimizer], LRScheduler] | None:
+    """What makes the scheduler of an optimizer; None when the learning rate does not change."""
+    schedule, decay = config.schedule, config.optimizer
+    if schedule.constant:
+        step = partial(StepLR, step_size=decay.lr_decay_every, gamma=decay.lr_decay)
+        return step if decay.lr_decay < 1 else None
+    steps = config.trainer.max_steps - schedule.warmup
+    named = {"total_steps": steps, "total_iters": steps, "T_max": steps, "max_lr": config.optimizer.lr}
+
+    def make(optimizer: Optimizer) -> LRScheduler:
+        scheduler = _call("schedule", schedule, named, optimizer=optimizer)
+        if not isinstance(scheduler, LRScheduler) or isinstance(scheduler, ReduceLROnPlateau):
+            raise ConfigError(
+                f"schedule._target_={schedule.target} gave no scheduler of torch that goes by steps alone."
+            )
+        return warmed_up(scheduler, schedule.warmup)
+
+    return make
 
 
 def _try_out(network: nn.Module, config: RunConfig, data: Dataset) -> None:
@@ -101,7 +123,7 @@ def build_margin(config: RunConfig, module: Classifier, num_classes: int) -> Mar
     """The margin callback, when the method has one; its layers are known to exist."""
     if not config.method.margin:
         return None
-    callback = MarginLoss(**config.margin.model_dump())
+    callback = MarginLoss(seed=config.seed, **config.margin.model_dump())
     top_k, others = config.margin.top_k, num_classes - 1
     if top_k is not None and top_k > others:
         raise ConfigError(
@@ -172,7 +194,7 @@ def _call(key: str, component: Component, named: dict[str, Any] | None = None, *
     arguments |= {k: v for k, v in offered.items() if k in parameters or open_ended}
     try:
         return function(**(arguments | component.arguments))
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         given = ", ".join(f"{key}.{name}={value}" for name, value in component.arguments.items())
         raise ConfigError(f"{component.target} does not accept {given}: {error}.") from error
 
@@ -198,12 +220,17 @@ def check_speed(config: RunConfig) -> None:
 
 def speed_up(module: Classifier, config: RunConfig) -> None:
     """Apply `trainer.channels_last` and `trainer.compile` to a network that is about to be trained."""
+    order_memory(module, config)
+    if config.trainer.compile:
+        compile_layers(module)
+
+
+def order_memory(module: Classifier, config: RunConfig) -> None:
+    """Apply `trainer.channels_last`, for training or evaluation."""
     if config.trainer.channels_last:
         # torch's stubs know no call with a memory format alone.
         module.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         module.channels_last = True
-    if config.trainer.compile:
-        compile_layers(module)
 
 
 def compile_layers(module: Classifier) -> None:

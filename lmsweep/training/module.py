@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from lmsweep.data.batches import Batch
 
@@ -22,16 +23,14 @@ class Classifier(pl.LightningModule):
         criterion: str,
         xent_weight: float,
         optimizer: Callable[[Any], Optimizer],
-        lr_decay: float = 1.0,
-        lr_decay_every: int = 1,
+        schedule: Callable[[Optimizer], LRScheduler] | None = None,
     ) -> None:
         super().__init__()
         self.network = network
         self.criterion = criterion
         self.xent_weight = xent_weight
         self.optimizer_factory = optimizer
-        self.lr_decay = lr_decay
-        self.lr_decay_every = lr_decay_every
+        self.schedule_factory = schedule
         self.channels_last = False  # the memory format of images
         self.compiled = False  # whether layers were handed to torch.compile
 
@@ -75,11 +74,11 @@ class Classifier(pl.LightningModule):
         self.log_dict(values, batch_size=len(y) * self.trainer.world_size, sync_dist=True)
 
     def configure_optimizers(self) -> Any:
-        """The optimiser, with a learning rate that drops by a factor every so many steps."""
+        """The optimiser, and what changes its learning rate after every step."""
         optimizer = self.optimizer_factory(self.parameters())
-        if self.lr_decay == 1:
+        if self.schedule_factory is None:
             return optimizer
-        schedule = torch.optim.lr_scheduler.StepLR(optimizer, self.lr_decay_every, self.lr_decay)
+        schedule = self.schedule_factory(optimizer)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 

@@ -1,4 +1,4 @@
-"""RMSProp with the choices of the original TensorFlow optimiser, which torch's lacks."""
+"""What torch lacks: RMSProp with the choices of TensorFlow's, and a warm-up before any schedule."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -6,6 +6,19 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LinearLR, LRScheduler, SequentialLR
+
+
+def warmed_up(schedule: LRScheduler, steps: int) -> LRScheduler:
+    """Let the learning rate climb to the schedule's first value in a straight line of so many steps."""
+    if steps == 0:
+        return schedule
+    # The schedule has set its first rate; a line must start from the optimiser's own.
+    optimizer = schedule.optimizer
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"]
+    climb = LinearLR(optimizer, start_factor=1 / (steps + 1), total_iters=steps)
+    return SequentialLR(optimizer, [climb, schedule], [steps])
 
 
 class RMSprop(Optimizer):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pytorch_lightning as pl
 import torch
 
-from lmsweep.config.run import NO_TELEMETRY, RunConfig
+from lmsweep.config.run import CONSTANT, NO_TELEMETRY, RunConfig
 from lmsweep.data import Dataset, Split
 from lmsweep.errors import ConfigError
 from lmsweep.margin import MarginLoss
@@ -224,7 +224,7 @@ def probe_seconds(config: RunConfig) -> float:
 def _short_run(config: RunConfig, steps: int) -> float:
     trainer = config.trainer.model_copy(update={"max_steps": steps, "val_every": steps})
     tracking = config.tracking.model_copy(update={"name": "none"})
-    update = {"trainer": trainer, "tracking": tracking, "telemetry": NO_TELEMETRY}
+    update = {"trainer": trainer, "tracking": tracking, "telemetry": NO_TELEMETRY, "schedule": CONSTANT}
     job = _with_few_samples(prepare_run(config.model_copy(update=update)), trainer.batch_size)
     with tempfile.TemporaryDirectory() as folder:
         return _seconds(lambda: run(job, "probe", Path(folder)))

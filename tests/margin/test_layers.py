@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torchvision.models import resnet18
 
-from lmsweep.margin.layers import compiled_around, hidden_layers, resolve_layers
+from lmsweep.margin.layers import capture, compiled_around, hidden_layers, resolve_layers
 
 
 class Named(nn.Module):
@@ -101,3 +101,13 @@ def test_what_torch_compile_hides():
     in_place.conv1.compile(backend="eager")
     assert compiled_around(in_place, "conv1")
     assert not compiled_around(in_place, "fc")
+
+
+def test_a_layer_that_is_overwritten_is_refused_rather_than_measured_wrongly():
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
+    x = torch.rand(2, 3)
+    with pytest.raises(ValueError, match="what follows 0 changes its output in place"), capture(net, ["0"]):
+        net(x)
+    with capture(net, ["1"]) as captured:
+        net(x)
+    assert captured.layers["1"].shape == (2, 4)

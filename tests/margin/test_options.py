@@ -28,9 +28,10 @@ def defaults(function) -> dict:
 
 def test_signatures_have_every_option_with_its_default():
     assert defaults(margin_distance) == {**DISTANCE, "last_layer": None}
-    assert defaults(margin_loss) == {**HINGE, "last_layer": None, "reduction": "mean"}
+    assert defaults(margin_loss) == {**HINGE, "last_layer": None, "generator": None, "reduction": "mean"}
     found = defaults(MarginLoss)
     assert callable(found.pop("targets"))
+    assert found.pop("seed") == 0
     assert found == CALLBACK
 
 
@@ -65,6 +66,7 @@ BAD = {
     "weight": [0, math.inf, "1"],
     "layers": ["", [], [1], 3],
     "batch_norm": ["none", None],
+    "candidates": ["random", None],
 }
 
 

@@ -40,6 +40,24 @@ def test_it_computes_what_it_says():
     torch.testing.assert_close(model(x), expected)
 
 
+def test_pooling_before_relu_in_place_changes_no_bit_of_values_or_gradients():
+    torch.manual_seed(0)
+    model = ConvNet(MNIST, 10, **PAPER, width=0.25)
+    x = torch.rand(8, *MNIST)
+
+    def outcome(y: torch.Tensor) -> list[torch.Tensor]:
+        return [y, *torch.autograd.grad(y.square().sum(), list(model.parameters()))]
+
+    def as_written(x: torch.Tensor) -> torch.Tensor:
+        for layer in (model.conv1, model.conv2):
+            x = F.max_pool2d(F.relu(layer[0](x)), 2)
+        for layer in (model.fc1, model.fc2):
+            x = F.relu(layer[1](x.flatten(1)))
+        return model.out(x)
+
+    assert all(torch.equal(a, b) for a, b in zip(outcome(model(x)), outcome(as_written(x)), strict=True))
+
+
 @pytest.mark.parametrize(
     ("width", "units"), [(0.5, (16, 32, 256)), (0.25, (8, 16, 128)), (2, (64, 128, 1024))]
 )

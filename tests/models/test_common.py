@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 from torchvision.transforms.v2 import functional as V
 
-from lmsweep.models.common import Standardise
+from lmsweep.models.common import ImageConv2d, Standardise
 
 MEAN, STD = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
 
@@ -36,3 +37,24 @@ def test_without_numbers_it_leaves_everything_alone():
 def test_numbers_must_be_one_per_channel():
     with pytest.raises(ValueError, match=r"data\.mean has 3 values for 1 channels"):
         Standardise(1, MEAN, STD)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kernel", [(3, 3), (5, 1)])
+def test_the_fast_gradient_at_an_image_is_that_of_the_convolution_once_and_twice(bias, kernel):
+    torch.manual_seed(0)
+    fast = ImageConv2d(1, 3, kernel, padding="same", bias=bias).double()
+    plain = nn.Conv2d(1, 3, kernel, padding="same", bias=bias).double()
+    plain.load_state_dict(fast.state_dict())
+    x = torch.rand(2, 1, 5, 4, dtype=torch.float64, requires_grad=True)
+
+    def outcome(layer: nn.Module) -> list[torch.Tensor]:
+        """The gradient at the image, and what the weights and the image do to its length."""
+        y = layer(x).tanh()
+        (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        everything = [x, *layer.parameters()]
+        return [y, first, *torch.autograd.grad(first.norm() + y.sum(), everything)]
+
+    for ours, theirs in zip(outcome(fast), outcome(plain), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    assert torch.equal(fast(x.detach()), plain(x.detach()))
