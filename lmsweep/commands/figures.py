@@ -80,6 +80,8 @@ def print_claims(record: Record) -> None:
     if not console.is_terminal:
         console.width = 140
     console.print(table)
+    for remark in record.training.get("remarks", ()):
+        console.print(f"{remark}.", soft_wrap=True)
     if record.missing:
         gone = ", ".join(f"{c.method} at {c.x:g} ({c.reason})" for c in record.missing[:5])
         more = f" and {len(record.missing) - 5} more" if len(record.missing) > 5 else ""

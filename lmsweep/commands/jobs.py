@@ -111,7 +111,8 @@ def mirror_late(runs: Mapping[str, RunConfig]) -> None:
 def accuracies(results: Results) -> str:
     """The results of a run in a few words."""
     metrics = results["metrics"]
-    return f"validation {metrics['val_accuracy']:.2%}  test {metrics['test_accuracy']:.2%}"
+    told = f"validation {metrics['val_accuracy']:.2%}  test {metrics['test_accuracy']:.2%}"
+    return f"{told}  ({'; '.join(results['remarks'])})" if results.get("remarks") else told
 
 
 def cost_key(config: RunConfig) -> str:

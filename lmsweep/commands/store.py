@@ -94,6 +94,7 @@ def _status_line(row: Row) -> str:
     end = row.get("reason", "")
     if row["state"] == "done":
         end = f"validation {row['val_accuracy']:.2%}  test {row['test_accuracy']:.2%}"
+        end += f"  ({row['remarks']})" if "remarks" in row else ""
     elif row["state"] == "running":
         job = f", Slurm job {row['slurm']}" if "slurm" in row else ""
         end = f"for {duration(row['seconds'])}, process {row['pid']} on {row['host']}{job}"

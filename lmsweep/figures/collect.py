@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -233,7 +234,9 @@ def training(store: Store, runs: Iterable[str]) -> dict[str, Any]:
         math.nan if results.get("energy_joules") is None else results["energy_joules"] for results in found
     ]
     machines = {json.dumps(results.get("provenance", {}).get("machine"), sort_keys=True) for results in found}
+    remarks = Counter(remark for results in found for remark in results.get("remarks", ()))
     return {
+        "remarks": [f"{count} of {len(found)} runs: {remark}" for remark, count in remarks.most_common()],
         "seconds": round(math.fsum(seconds), 1),
         "longest": round(max(seconds, default=0.0), 1),
         "energy_joules": None if math.isnan(sum(joules, 0.0)) else round(sum(joules, 0.0)),

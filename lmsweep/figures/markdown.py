@@ -87,6 +87,8 @@ def _section(record: Record) -> list[str]:
     if record.audit:
         audits = [[row.method, row.verdict, "; ".join(row.reasons) or NOTHING] for row in record.audit]
         lines += ["", table(["audit of", "verdict", "because"], audits)]
+    for remark in record.training.get("remarks", ()):
+        lines += ["", f"{remark}."]
     if record.missing:
         gone = len(record.missing)
         lines += ["", f"{gone} cells are missing; the [record]({record.figure}.json) lists them."]

@@ -22,7 +22,7 @@ from lmsweep.figures.claims.verdicts import claim_rows
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.record import Missing, Record, Selected, read_records
 from lmsweep.figures.statistics import Verdict
-from lmsweep.figures.words import count, text
+from lmsweep.figures.words import count, text, version_of
 from lmsweep.files import write_atomically
 
 ROWS_SHOWN = 200
@@ -82,7 +82,7 @@ def _read_table(path: Path) -> Table | None:
 
 
 def _alt(record: Record, table: Table | None) -> str:
-    said = [f"{record.title}: our version of {record.paper} at {record.scale} scale"]
+    said = [f"{record.title}: {version_of(record.paper)} at {record.scale} scale"]
     panels = list(dict.fromkeys(_column(table, "panel")))
     methods = [method_style(name).label for name in dict.fromkeys(_column(table, "method"))]
     said += [f"{count(len(panels), 'panel')} ({', '.join(panels)})"] if panels else []
@@ -158,6 +158,7 @@ def _missing(cells: list[Missing]) -> list[tuple[Missing, list[str]]]:
 FILTERS = {
     "text": text,
     "count": count,
+    "version_of": version_of,
     "anchor": anchor,
     "percent": "{:.2%}".format,
     "url": lambda name: quote(name, safe=""),

@@ -10,6 +10,11 @@ from lmsweep.figures.statistics import ENOUGH_SEEDS, Comparison
 NOTHING = "–"  # noqa: RUF001 - a dash for the eye
 
 
+def version_of(paper: str) -> str:
+    """What a picture is: `our version of Figure 3`, or, where the paper has none, `a figure of our own`."""
+    return f"our version of {paper}" if paper.startswith("Figure") else paper
+
+
 def amount(value: float, unit: str) -> str:
     """A value on an axis with this unit: 96.4% or 0.964."""
     return f"{_scaled(value, unit)}%" if unit == "percent" else _scaled(value, unit)

@@ -38,6 +38,7 @@ def _row(folder: JobFolder) -> Row:
         if state == "done":
             results = json.loads(folder.results.read_bytes())
             row |= {"seconds": results["seconds"], **results.get("metrics", {})}
+            row |= {"remarks": "; ".join(results["remarks"])} if results.get("remarks") else {}
         elif state in ("running", "abandoned"):
             row |= {"host": status["host"], "pid": status["pid"], "seconds": time.time() - status["started"]}
         elif state == "failed":

@@ -73,6 +73,8 @@ def build_report(
 
 def opening(sweep: Sweep, spec: FigureSpec) -> str:
     """What the section is about."""
+    if not spec.paper.startswith("Figure"):
+        return f"{spec.question.strip()} Drawn from runs at {sweep.label} scale."
     return (
         f"{spec.question.strip()} {spec.paper} of “Large Margin Deep Networks for Classification” answers "
         f"with the curves that are drawn again below, from runs of our own at {sweep.label} scale."

@@ -143,6 +143,7 @@ def run(
         "seed": config.seed,
         "metrics": measured["best"],
         "selections": {name: values for name, values in measured.items() if name != "best"},
+        "remarks": remarks(job, measured["best"]),
         "data": job.data.fingerprint,
         "seconds": seconds(),
         "train_seconds": train_seconds,
@@ -151,6 +152,21 @@ def run(
     }
     listener.describe(results, partial(_portrait, job), checkpoint_path)
     return results
+
+
+def remarks(job: Parts, metrics: Mapping[str, float]) -> list[str]:
+    """What a reader of the results should know first, in a few words each."""
+    data = job.data
+    found = list(data.remarks)
+    if job.config.trainer.batch_size > len(data.train):
+        found.append(f"a batch is larger than the {len(data.train)} training samples")
+    guess = float(data.test.y.bincount().max()) / len(data.test)  # by always naming the most frequent class
+    if metrics["test_accuracy"] <= guess + 2 * math.sqrt(guess * (1 - guess) / len(data.test)):
+        found.append("at chance level")
+    # Large logits make a large loss of few mistakes, so the loss alone says nothing.
+    if metrics["train_loss"] >= math.log(data.num_classes) and metrics["train_accuracy"] < 0.5:
+        found.append("the loss never fell below that of guessing")
+    return found
 
 
 def _used(before: float | None, after: float | None) -> float | None:
