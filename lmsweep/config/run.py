@@ -364,6 +364,10 @@ class Request(Node):
     retry: Annotated[Literal["failed", "none"], Field(description="failed or none")] = "failed"
     force: Flag = False
     dry_run: Flag = False
+    name: Annotated[
+        str | None,
+        Field(pattern=r"^[A-Za-z]\w*$", description="a letter, then letters, digits or _, or null"),
+    ] = None
 
 
 def split(plain: Mapping[str, Any]) -> tuple[RunConfig, Request]:

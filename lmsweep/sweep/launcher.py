@@ -89,7 +89,7 @@ class LocalLauncher(Launcher):
             return [_returned(overrides, None) for overrides in job_overrides]
         choices = self.config.hydra.runtime.choices
         scale = (choices.get("scale") or "").rpartition("/")[2]  # laptop of mnist/laptop
-        record_sweep(plan.outputs, plan.jobs, choices.get("sweep"), scale or None)
+        record_sweep(plan.outputs, plan.jobs, request.name or choices.get("sweep"), scale or None)
         outcome = self.submit(plan, request)
         task.after(plan)
         if outcome.failures:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from lmsweep.config.hydra import config_folder
+from lmsweep.store.sweeps import runs_of
 from tests.sweep.sweeping import (
     TINY,
     finish,
@@ -227,7 +228,8 @@ def test_repeats_are_dropped_and_finished_runs_are_not_started_again(tmp_path):
     assert first.stdout.startswith("6 runs (8 jobs, 2 of them repeats): 6 done, in ")
     lines = [line for line in first.stderr.splitlines() if line.startswith("[")]
     assert [line[:5] for line in lines] == [f"[{n}/6]" for n in range(1, 7)]
-    again = sweep(tmp_path, *grid, "seed=0,1,2")
+    again = sweep(tmp_path, *grid, "seed=0,1,2", "name=my_idea")
+    assert len(runs_of(tmp_path, "my_idea")) == 9
     assert again.stdout.startswith("9 runs (12 jobs, 3 of them repeats): 3 done, 6 cached, in ")
     assert sum(status["attempt"] for status in statuses(tmp_path).values()) == 9
 
@@ -259,6 +261,7 @@ def test_a_bad_value_anywhere_in_the_grid_is_named_before_any_work(tmp_path):
     for grid, sentence in (
         (("margin.gamma=1,0",), "margin.gamma=0 is not allowed"),
         (("method=xent,nope",), "method=nope is not allowed"),
+        (("name='my idea'",), "name=my idea is not allowed: it must be a letter, then letters"),
         (("retry=sometimes",), "retry=sometimes is not allowed: it must be failed or none"),
         (("hydra.launcher.jobs=0",), "hydra.launcher.jobs=0 is not allowed"),
         (("outputs=a,b",), "outputs cannot be swept"),
