@@ -1,4 +1,4 @@
-"""Evaluations as jobs: which measurements a request means, kept and run like any other job. Needs no torch."""
+"""Evaluations as jobs: which measurements a request means, and how each is kept and run. Needs no torch."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lmsweep.attacks import attack_curve, masking, transfer_curves
+from lmsweep import attacks
 from lmsweep.attacks.distances import compare_distances
 from lmsweep.config.evaluation import AuditConfig, DistancesConfig, EvaluationConfig, StoredRunsConfig
 from lmsweep.config.measurement import REGIONS_FILE, Measurement
@@ -78,7 +78,7 @@ def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
     batches = batches_of(config, source.data)
     if measurement.source is None:
         stop = measurement.frozen["attack"].get("early_stop", False)
-        found = attack_curve(source.network, batches, attack, seed=config.seed, early_stop=stop)
+        found = attacks.attack_curve(source.network, batches, attack, seed=config.seed, early_stop=stop)
         curves = {measurement.targets[0]: found}
     else:
         networks = {
@@ -87,7 +87,7 @@ def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
             else load_run(runs[name], config.root, device).network
             for name in measurement.targets
         }
-        curves = transfer_curves(source.network, networks, batches, attack, seed=config.seed)
+        curves = attacks.transfer_curves(source.network, networks, batches, attack, seed=config.seed)
     return {"unit": attack.unit, "curves": {name: curve.to_dict() for name, curve in curves.items()}}
 
 
@@ -99,7 +99,7 @@ def measure_audit(measurement: Measurement, runs: Runs) -> dict[str, Any]:
     device = device_of(config)
     checkpoint = load_run(runs[measurement.targets[0]], config.root, device)
     source = load_run(runs[measurement.source], config.root, device) if measurement.source else None
-    evidence = masking.measure(
+    evidence = attacks.masking.measure(
         checkpoint.network,
         batches_of(config, checkpoint.data),
         epsilons=config.epsilons,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lmsweep.attacks.fgsm import fgsm_direction
-from lmsweep.attacks.pgd import pgd
+from lmsweep.attacks.pgd import pgd_examples
 from lmsweep.attacks.trajectory import AttackLoss, per_sample, project
 from lmsweep.margin.callback import ReversibleCallback
 from lmsweep.margin.temporary import frozen
@@ -66,7 +66,7 @@ def adversarial_batch(
             with torch.no_grad():
                 labels = model(part).argmax(1)
         if kind == "pgd":
-            changed = pgd(
+            found = pgd_examples(
                 model,
                 part,
                 labels,
@@ -77,6 +77,7 @@ def adversarial_batch(
                 loss=loss,
                 share=share,
             )
+            changed = found.x
         else:
             size: float | Tensor = epsilon
             if random_epsilon:

@@ -56,11 +56,7 @@ def build_data(config: RunConfig) -> Dataset:
 def build_module(config: RunConfig, data: Dataset) -> Classifier:
     """The network with fresh weights, and how it is trained."""
     torch.manual_seed(derive_seed(config.seed, "initialisation"))
-    named = {
-        "input_shape": data.input_shape,
-        "input_mean": config.data.mean,
-        "input_std": config.data.std,
-    }
+    named = {"input_shape": data.input_shape, "input_mean": config.data.mean, "input_std": config.data.std}
     network = _call("model", config.model, named, num_classes=data.num_classes)
     if not isinstance(network, nn.Module):
         raise ConfigError(f"model._target_={config.model.target} gave no torch.nn.Module")
