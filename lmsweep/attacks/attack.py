@@ -41,14 +41,14 @@ class Clean:
     logits: Tensor
 
     def aim(self, target: Target) -> tuple[Tensor, bool]:
-        """The labels to climb away from, or with a target (the least likely wrong class) those to go to."""
+        """The labels to move away from and False; with a target the least likely wrong classes and True."""
         if target == "none":
             return self.y, False
         # The true class can be the least likely one; going there would help the network.
         return self.logits.scatter(1, self.y.unsqueeze(1), torch.inf).argmin(1), True
 
     def settled(self, labels: Tensor, targeted: bool, early_stop: bool) -> Tensor | None:
-        """With early stop, samples that the clean image fools need no attack: their class, else -1."""
+        """With early stop: the class of each sample that is misclassified before any attack, else -1."""
         if not early_stop:
             return None
         classes = self.logits.argmax(1)

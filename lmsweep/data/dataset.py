@@ -42,7 +42,7 @@ class Split:
         return Split(self._x[indices], self.y[indices] if labels is None else labels)
 
     def to(self, device: torch.device | str) -> "Split":
-        """The same samples, whose batches come on `device`."""
+        """The same samples, with their batches on `device`."""
         return Split(self._x.to(device), self.y.to(device))
 
     def read(

@@ -68,11 +68,8 @@ def batches_of(config: StoredRunsConfig, data: Dataset) -> EvaluationBatches:
     return EvaluationBatches(split, config.batch_size)
 
 
-def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
+def measure_attack(measurement: Measurement, config: EvaluationConfig, runs: Runs) -> dict[str, Any]:
     """The accuracy of every target over the attack's strengths."""
-    config = measurement.config
-    if not isinstance(config, EvaluationConfig):
-        raise TypeError(f"{type(config).__name__} describes no attack")
     device, attack = device_of(config), config.attack
     source = load_run(runs[measurement.source or measurement.targets[0]], config.root, device)
     batches = batches_of(config, source.data)
@@ -91,11 +88,8 @@ def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
     return {"unit": attack.unit, "curves": {name: curve.to_dict() for name, curve in curves.items()}}
 
 
-def measure_audit(measurement: Measurement, runs: Runs) -> dict[str, Any]:
+def measure_audit(measurement: Measurement, config: AuditConfig, runs: Runs) -> dict[str, Any]:
     """Run every attack of the audit on the target."""
-    config = measurement.config
-    if not isinstance(config, AuditConfig):
-        raise TypeError(f"{type(config).__name__} describes no audit")
     device = device_of(config)
     checkpoint = load_run(runs[measurement.targets[0]], config.root, device)
     source = load_run(runs[measurement.source], config.root, device) if measurement.source else None
@@ -114,11 +108,11 @@ def measure_audit(measurement: Measurement, runs: Runs) -> dict[str, Any]:
     return {"evidence": evidence.to_dict()}
 
 
-def measure_distances(measurement: Measurement, runs: Runs, folder: JobFolder) -> dict[str, Any]:
+def measure_distances(
+    measurement: Measurement, config: DistancesConfig, runs: Runs, folder: JobFolder
+) -> dict[str, Any]:
     """Both distances in every norm, and a picture of them in the job's folder."""
-    config, (target,) = measurement.config, measurement.targets
-    if not isinstance(config, DistancesConfig):
-        raise TypeError(f"{type(config).__name__} describes no distances")
+    (target,) = measurement.targets
     checkpoint = load_run(runs[target], config.root, device_of(config))
     batches = batches_of(config, checkpoint.data)
     agreements = [

@@ -104,7 +104,7 @@ class AdversarialTraining(ReversibleCallback):
         self.options = options
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Come between the batch and the module."""
+        """Replace the hook through which Lightning hands batches to the module."""
         handed_on = pl_module.on_after_batch_transfer
         network = pl_module.network
         if not isinstance(network, nn.Module):

@@ -5,7 +5,8 @@ import functools
 import importlib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,8 +24,8 @@ from lmsweep.training.adversarial import AdversarialTraining
 from lmsweep.training.module import Classifier
 from lmsweep.training.telemetry import DistanceTelemetry
 
-# Telemetry measures as many samples at once as training takes, which bounds its memory; small images may come
-# in larger batches of about so many input values, because small ones are mostly overhead.
+# Telemetry measures a training batch at once, so that it needs no more memory than training; of small images
+# it measures about so many input values at once, because small batches are mostly overhead.
 TELEMETRY_VALUES = 20_000
 
 
@@ -36,11 +37,9 @@ def build_data(config: RunConfig) -> Dataset:
         raise ConfigError(f"data.source._target_={config.data.source.target} gave no lmsweep.data.Source")
     data = config.data
     augment = Augmentation(**data.augment.model_dump())
-    try:
+    with _explained(f"data.augment does not fit data={data.name}"):
         augment.check(source.pool.input_shape)
-    except ValueError as error:
-        raise ConfigError(f"data.augment does not fit data={data.name}: {error}.") from None
-    try:
+    with _explained(f"data={data.name} cannot be used"):
         prepared = prepare(
             source,
             seed=config.seed,
@@ -48,9 +47,16 @@ def build_data(config: RunConfig) -> Dataset:
             label_noise=data.label_noise,
             noisy_validation=data.noisy_validation,
         )
-    except ValueError as error:
-        raise ConfigError(f"data={data.name} cannot be used: {error}.") from None
     return dataclasses.replace(prepared, augment=augment)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn a ValueError, which says what does not fit, into a ConfigError that also says where."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"{what}: {error}.") from None
 
 
 def build_module(config: RunConfig, data: Dataset) -> Classifier:
@@ -93,10 +99,8 @@ def build_margin(config: RunConfig, module: Classifier) -> MarginLoss | None:
     if not config.method.margin:
         return None
     callback = MarginLoss(**config.margin.model_dump())
-    try:
+    with _explained(f"margin.layers={config.margin.layers} does not fit the model"):
         callback.check(module)
-    except ValueError as error:
-        raise ConfigError(f"margin.layers={config.margin.layers} does not fit the model: {error}.") from None
     return callback
 
 
@@ -105,10 +109,8 @@ def build_telemetry(config: RunConfig, module: Classifier, data: Dataset) -> Dis
     telemetry = config.telemetry
     if telemetry.every == 0:
         return None
-    try:
+    with _explained(f"telemetry.layers={telemetry.layers} does not fit the model"):
         names = MarginLoss(layers=telemetry.layers).check(module)
-    except ValueError as error:
-        raise ConfigError(f"telemetry.layers={telemetry.layers} does not fit the model: {error}.") from None
     places = ("input", "middle", "output") if telemetry.layers == "even:3" else names
     splits = {"train": data.train, "val": data.val, "test": data.test}
     return DistanceTelemetry(
@@ -137,7 +139,7 @@ def _locate(key: str, target: str) -> Callable[..., Any]:
 
 
 def _call(key: str, component: Component, named: dict[str, Any] | None = None, **offered: Any) -> Any:
-    """Call a component with its own arguments, and with what we have for it besides.
+    """Call a component with the arguments of its configuration, and with those that only the run knows.
 
     `offered` goes to whatever takes it, `**kwargs` included; `named` only to parameters of that name, because
     a class that passes its `**kwargs` on would fail on them. The configuration's own arguments come first.
