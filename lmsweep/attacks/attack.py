@@ -7,7 +7,7 @@ conf/attack/NAME.yaml; the key `kind` there names the module, so nothing else ha
 import importlib
 import pkgutil
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -98,6 +98,16 @@ class EpsilonAttack(Attack):
     def strengths(self) -> tuple[float, ...]:
         """The epsilons."""
         return self.epsilons
+
+    def one_by_one(
+        self, attack: Callable[..., Examples], clean: Clean, early_stop: bool
+    ) -> Iterator[Examples]:
+        """Call `attack` for each epsilon, with the keys that all attacks of this kind have."""
+        labels, targeted = clean.aim(self.target)
+        settled = clean.settled(labels, targeted, early_stop)
+        keys = {"targeted": targeted, "clip_pixels": self.clip_pixels, "early_stop": early_stop}
+        for epsilon in self.strengths:
+            yield attack(clean.x, labels, epsilon=epsilon, settled=settled, **keys)
 
 
 class BudgetAttack(EpsilonAttack):

@@ -1,6 +1,7 @@
 """Projected gradient descent from random points of the ball (Madry et al., 2018)."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -123,20 +124,13 @@ class PGD(EpsilonAttack):
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        labels, targeted = clean.aim(self.target)
-        for epsilon in self.strengths:
-            yield pgd_examples(
-                model,
-                clean.x,
-                labels,
-                epsilon=epsilon,
-                steps=self.steps,
-                alpha=self.alpha,
-                restarts=self.restarts,
-                seed=seed,
-                loss=self.loss,
-                targeted=targeted,
-                clip_pixels=self.clip_pixels,
-                settled=clean.settled(labels, targeted, early_stop),
-                early_stop=early_stop,
-            )
+        attack = partial(
+            pgd_examples,
+            model,
+            steps=self.steps,
+            alpha=self.alpha,
+            restarts=self.restarts,
+            seed=seed,
+            loss=self.loss,
+        )
+        return self.one_by_one(attack, clean, early_stop)

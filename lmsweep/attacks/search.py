@@ -5,6 +5,7 @@ It only compares logits, so what it breaks was never protected by more than the 
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -119,17 +120,5 @@ class RandomSearch(EpsilonAttack):
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        labels, targeted = clean.aim(self.target)
-        for epsilon in self.strengths:
-            yield search_examples(
-                model,
-                clean.x,
-                labels,
-                epsilon=epsilon,
-                queries=self.queries,
-                seed=seed,
-                targeted=targeted,
-                clip_pixels=self.clip_pixels,
-                settled=clean.settled(labels, targeted, early_stop),
-                early_stop=early_stop,
-            )
+        attack = partial(search_examples, model, queries=self.queries, seed=seed)
+        return self.one_by_one(attack, clean, early_stop)

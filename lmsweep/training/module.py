@@ -1,4 +1,4 @@
-"""The LightningModule around any network that maps images to logits."""
+"""The LightningModule around any network that maps images to logits, and the criteria it is trained on."""
 
 from collections.abc import Callable
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""`run(config, folder)`: train one network, choose its weights on validation data, evaluate them."""
+"""One run: train a network, choose its weights on validation data, evaluate them; or estimate the time."""
 
 import dataclasses
 import math
@@ -107,9 +107,8 @@ def run(
     started = time.monotonic()
     checkpoint_path = folder / "checkpoint.ckpt"
     checkpoint = load_checkpoint(checkpoint_path)
-    before = (
-        float(checkpoint.get("seconds", 0.0)) if checkpoint else 0.0
-    )  # of earlier attempts, as far as they count
+    # Seconds of earlier attempts, up to the checkpoint that this one goes on from.
+    before = float(checkpoint.get("seconds", 0.0)) if checkpoint else 0.0
 
     def seconds() -> float:
         return before + time.monotonic() - started
