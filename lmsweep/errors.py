@@ -14,4 +14,4 @@ class GivenBackError(UserError):
 
 
 class FinalError(UserError):
-    """How a run ended, and would end again: training it once more is no use."""
+    """The run would end like this again, so that training it once more is of no use."""

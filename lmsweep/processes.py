@@ -53,7 +53,7 @@ class Pool:
     def __init__(self, slots: Sequence[Mapping[str, str]], preload: Sequence[str] = ()) -> None:
         # One thread per process unless a task asks for more: OpenMP spins when cores are overbooked.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        _context.set_forkserver_preload(list(preload))  # has an effect before the server is started only
+        _context.set_forkserver_preload(list(preload))  # takes effect when the server starts
         self.slots = list(slots)
         self.workers: dict[str, _Worker] = {}
 
@@ -99,7 +99,7 @@ class Pool:
 
 
 def _fork(arguments: tuple[Any, ...], name: str) -> ForkServerProcess:
-    """Start a worker; a server that was killed a moment ago is replaced only after a moment."""
+    """Start a worker; a few tries, because a server that was just killed takes a moment to be replaced."""
     for pause in (0.1, 0.5, 2.0, None):
         process = _context.Process(target=_work, args=arguments, name=name)
         # Slurm signals every process of a job before its time is up, and only the parent is to act on that.

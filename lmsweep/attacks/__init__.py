@@ -1,5 +1,6 @@
 """Attacks and robustness measurements on any network from [0, 1] pixels to logits."""
 
+from lmsweep.attacks import masking
 from lmsweep.attacks.attack import Attack, Clean, Strengths
 from lmsweep.attacks.curve import Curve, attack_curve, transfer_curves, transfer_matrix
 from lmsweep.attacks.fgsm import FGSM, fgsm
@@ -24,6 +25,7 @@ __all__ = [
     "fgsm",
     "gaussian_noise",
     "ifgsm",
+    "masking",
     "pgd",
     "random_search",
     "scale_to_snr",

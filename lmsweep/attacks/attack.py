@@ -7,7 +7,7 @@ conf/attack/NAME.yaml; the key `kind` there names the module, so nothing else ha
 import importlib
 import pkgutil
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -41,14 +41,14 @@ class Clean:
     logits: Tensor
 
     def aim(self, target: Target) -> tuple[Tensor, bool]:
-        """The labels to climb away from, or with a target (the least likely wrong class) those to go to."""
+        """The labels to move away from and False; with a target the least likely wrong classes and True."""
         if target == "none":
             return self.y, False
         # The true class can be the least likely one; going there would help the network.
         return self.logits.scatter(1, self.y.unsqueeze(1), torch.inf).argmin(1), True
 
     def settled(self, labels: Tensor, targeted: bool, early_stop: bool) -> Tensor | None:
-        """With early stop, samples that the clean image fools need no attack: their class, else -1."""
+        """With early stop: the class of each sample that is misclassified before any attack, else -1."""
         if not early_stop:
             return None
         classes = self.logits.argmax(1)
@@ -98,6 +98,16 @@ class EpsilonAttack(Attack):
     def strengths(self) -> tuple[float, ...]:
         """The epsilons."""
         return self.epsilons
+
+    def one_by_one(
+        self, attack: Callable[..., Examples], clean: Clean, early_stop: bool
+    ) -> Iterator[Examples]:
+        """Call `attack` for each epsilon, with the keys that all attacks of this kind have."""
+        labels, targeted = clean.aim(self.target)
+        settled = clean.settled(labels, targeted, early_stop)
+        keys = {"targeted": targeted, "clip_pixels": self.clip_pixels, "early_stop": early_stop}
+        for epsilon in self.strengths:
+            yield attack(clean.x, labels, epsilon=epsilon, settled=settled, **keys)
 
 
 class BudgetAttack(EpsilonAttack):

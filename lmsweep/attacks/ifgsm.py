@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Self
+from functools import partial
+from typing import Annotated, Any, Self, Unpack
 
 import torch
 from pydantic import Field, model_validator
@@ -13,6 +14,7 @@ from lmsweep.attacks.attack import BudgetAttack, Clean, Loss, Positive
 from lmsweep.attacks.fgsm import fgsm_direction
 from lmsweep.attacks.trajectory import (
     AttackLoss,
+    Climb,
     Examples,
     Stop,
     per_sample,
@@ -71,16 +73,15 @@ def ifgsm_at_snr(
     budget: float,
     alpha: float,
     steps: int | None,
-    loss: AttackLoss,
-    targeted: bool,
-    clip_pixels: bool,
+    **climb: Unpack[Climb],
 ) -> Examples:
     """Walk inside the ball that FGSM needs for the budget (dB), then stretch what was found to the budget.
 
     Each sample has an epsilon of its own and takes k steps of epsilon / k: `steps` of them, or when None the
     least number of which none is longer than alpha, whatever else is in the batch. Call it inside `frozen`.
     """
-    direction = fgsm_direction(model, x, labels, loss=loss, targeted=targeted)
+    clip_pixels = climb["clip_pixels"]
+    direction = fgsm_direction(model, x, labels, loss=climb["loss"], targeted=climb["targeted"])
     sizes = scale_to_snr(x, direction.sign, budget, clip_pixels=clip_pixels)
     counts = [steps or max(1, iterations(size, alpha)) for size in sizes.tolist()]
     end, gradients = x.clone(), 0
@@ -88,16 +89,8 @@ def ifgsm_at_snr(
     for count in sorted(set(counts)):
         rows = torch.tensor([i for i, wanted in enumerate(counts) if wanted == count], device=x.device)
         epsilon = per_sample(sizes[rows], x)
-        (found,) = trajectory(
-            model,
-            x[rows],
-            labels[rows],
-            [Stop(epsilon, count)],
-            alpha=epsilon / count,
-            loss=loss,
-            targeted=targeted,
-            clip_pixels=clip_pixels,
-        )
+        stop = Stop(epsilon, count)
+        (found,) = trajectory(model, x[rows], labels[rows], [stop], alpha=epsilon / count, **climb)
         end[rows] = found.x
         gradients, zeros = gradients + found.gradients, zeros + found.zero_gradients
     change = end - x
@@ -139,52 +132,28 @@ class IFGSM(BudgetAttack):
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
         labels, targeted = clean.aim(self.target)
-
-        def walk(
-            stops: list[Stop], settled: Tensor | None, start: Tensor | None = None
-        ) -> Iterator[Examples]:
-            return trajectory(
-                model,
-                clean.x,
-                labels,
-                stops,
-                alpha=self.alpha,
-                loss=self.loss,
-                targeted=targeted,
-                clip_pixels=self.clip_pixels,
-                start=start,
-                settled=settled,
-                early_stop=early_stop,
-            )
-
+        climb: Climb = {"loss": self.loss, "targeted": targeted, "clip_pixels": self.clip_pixels}
+        walk = partial(trajectory, model, clean.x, labels, alpha=self.alpha, early_stop=early_stop, **climb)
         settled = clean.settled(labels, targeted, early_stop)
         if self.unit == "snr":
             for budget in self.strengths:
                 yield ifgsm_at_snr(
-                    model,
-                    clean.x,
-                    labels,
-                    budget=budget,
-                    alpha=self.alpha,
-                    steps=self.steps,
-                    loss=self.loss,
-                    targeted=targeted,
-                    clip_pixels=self.clip_pixels,
+                    model, clean.x, labels, budget=budget, alpha=self.alpha, steps=self.steps, **climb
                 )
         elif self.steps is None:
             stops = [Stop(epsilon, iterations(epsilon, self.alpha)) for epsilon in sorted(self.strengths)]
-            found = dict(zip(sorted(self.strengths), walk(stops, settled), strict=True))
+            found = dict(zip(sorted(self.strengths), walk(stops, settled=settled), strict=True))
             yield from (found[epsilon] for epsilon in self.strengths)
         else:
             steps = {e: iterations(e, self.alpha, self.steps) if e > 0 else 0 for e in self.strengths}
             # Steps that no ball cuts, well short of its edge, where rounding could decide.
             free = {e: max(0, math.floor(e / self.alpha - 0.01)) for e in sorted(steps)}
-            shared = walk([Stop(e, count) for e, count in free.items()], settled)
+            shared = walk([Stop(e, count) for e, count in free.items()], settled=settled)
             found = dict(zip(free, shared, strict=True))
             for e in self.strengths:
                 first = found[e]
                 known = first.settled if early_stop else None
-                (rest,) = walk([Stop(e, steps[e] - free[e])], known, first.x)
+                (rest,) = walk([Stop(e, steps[e] - free[e])], settled=known, start=first.x)
                 yield rest._replace(
                     gradients=first.gradients + rest.gradients,
                     zero_gradients=first.zero_gradients + rest.zero_gradients,

@@ -153,12 +153,7 @@ def _signs_of_masking(evidence: Evidence, thresholds: Thresholds) -> list[str]:
 
 
 def _beaten(
-    name: str,
-    found: list[float],
-    rival: str,
-    claimed: list[float],
-    epsilons: Sequence[float],
-    allowed: float,
+    name: str, found: list[float], rival: str, claimed: list[float], epsilons: Sequence[float], allowed: float
 ) -> list[str]:
     gaps = [ours - theirs for ours, theirs in zip(claimed, found, strict=True)]
     worst = max(range(len(gaps)), key=gaps.__getitem__)

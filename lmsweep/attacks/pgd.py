@@ -1,6 +1,7 @@
 """Projected gradient descent from random points of the ball (Madry et al., 2018)."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -17,17 +18,17 @@ from lmsweep.attacks.trajectory import (
     per_sample,
     predictions,
     project,
+    standalone,
     trajectory,
     unsettled,
 )
-from lmsweep.margin.temporary import frozen
 from lmsweep.seeds import ALL, Share, derive_seed, to_device
 
 
-def pgd(
+def pgd_examples(
     model: nn.Module,
     x: Tensor,
-    y: Tensor,
+    labels: Tensor,
     *,
     epsilon: float,
     steps: int,
@@ -38,52 +39,17 @@ def pgd(
     loss: AttackLoss = "xent",
     targeted: bool = False,
     clip_pixels: bool = True,
-    share: Share = ALL,
-) -> Tensor:
-    """Return the best example of `restarts` sign-gradient ascents that begin at random points of the ball.
-
-    `alpha` is 2.5 * epsilon / steps when None, enough to cross the ball (Madry et al.). The best example of a
-    sample is the one with the largest logit margin, so one that fools the network wins. Random numbers come
-    from `seed` alone, drawn for the batch that `x` is a `share` of. The others are those of `fgsm`.
-    """
-    with frozen(model):
-        found = pgd_examples(
-            model,
-            x,
-            y,
-            epsilon=epsilon,
-            steps=steps,
-            alpha=alpha,
-            restarts=restarts,
-            seed=seed,
-            random_start=random_start,
-            loss=loss,
-            targeted=targeted,
-            clip_pixels=clip_pixels,
-            share=share,
-        )
-    return found.x
-
-
-def pgd_examples(
-    model: nn.Module,
-    x: Tensor,
-    labels: Tensor,
-    *,
-    epsilon: float,
-    steps: int,
-    alpha: float | None,
-    restarts: int,
-    seed: int,
-    random_start: bool,
-    loss: AttackLoss,
-    targeted: bool,
-    clip_pixels: bool,
     settled: Tensor | None = None,
     early_stop: bool = False,
     share: Share = ALL,
 ) -> Examples:
-    """What `pgd` does, with the bookkeeping of `trajectory`. Call it inside `frozen`."""
+    """Return the best example of `restarts` sign-gradient ascents that begin at random points of the ball.
+
+    `alpha` is 2.5 * epsilon / steps when None, enough to cross the ball (Madry et al.). The best example of a
+    sample is the one with the largest logit margin, so one that fools the network wins. Random numbers come
+    from `seed` alone, drawn for the batch that `x` is a `share` of. `settled` and `early_stop` are those of
+    `trajectory`, the other arguments those of `fgsm`. Call it inside `frozen`; `pgd` does so by itself.
+    """
     if steps < 1 or restarts < 1:
         raise ValueError(f"steps={steps} and restarts={restarts} are not allowed: both must be at least 1")
     everyone = settled is None and not early_stop
@@ -129,6 +95,9 @@ def pgd_examples(
     return best
 
 
+pgd = standalone(pgd_examples)
+
+
 def _starts(
     x: Tensor, epsilon: float, restarts: int, seed: int, random_start: bool, clip_pixels: bool, share: Share
 ) -> Iterator[Tensor]:
@@ -155,21 +124,13 @@ class PGD(EpsilonAttack):
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        labels, targeted = clean.aim(self.target)
-        for epsilon in self.strengths:
-            yield pgd_examples(
-                model,
-                clean.x,
-                labels,
-                epsilon=epsilon,
-                steps=self.steps,
-                alpha=self.alpha,
-                restarts=self.restarts,
-                seed=seed,
-                random_start=True,
-                loss=self.loss,
-                targeted=targeted,
-                clip_pixels=self.clip_pixels,
-                settled=clean.settled(labels, targeted, early_stop),
-                early_stop=early_stop,
-            )
+        attack = partial(
+            pgd_examples,
+            model,
+            steps=self.steps,
+            alpha=self.alpha,
+            restarts=self.restarts,
+            seed=seed,
+            loss=self.loss,
+        )
+        return self.one_by_one(attack, clean, early_stop)

@@ -5,50 +5,28 @@ It only compares logits, so what it breaks was never protected by more than the 
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from lmsweep.attacks.attack import Clean, Count, EpsilonAttack
-from lmsweep.attacks.trajectory import Examples, fooled, logit_margin, per_sample, project, unsettled
-from lmsweep.margin.temporary import frozen
+from lmsweep.attacks.trajectory import (
+    Examples,
+    fooled,
+    logit_margin,
+    per_sample,
+    project,
+    standalone,
+    unsettled,
+)
 from lmsweep.seeds import derive_seed
 
 # The share of pixels that a proposal repaints at the start; it is halved at each of these shares of the
 # queries: few coarse moves first, then ever finer ones.
 FIRST_SHARE = 0.5
 HALVINGS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
-
-
-def random_search(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    *,
-    epsilon: float,
-    queries: int,
-    seed: int = 0,
-    targeted: bool = False,
-    clip_pixels: bool = True,
-) -> Tensor:
-    """Return the example with the largest logit margin that `queries` random proposals found.
-
-    The attack begins with stripes of +-epsilon; a proposal repaints one rectangle per sample with +-epsilon,
-    one sign per channel, and stays when it comes nearer to what is wanted, also after it fools the
-    network. The other arguments are those of `fgsm`.
-    """
-    with frozen(model):
-        return search_examples(
-            model,
-            x,
-            y,
-            epsilon=epsilon,
-            queries=queries,
-            seed=seed,
-            targeted=targeted,
-            clip_pixels=clip_pixels,
-        ).x
 
 
 @torch.no_grad()
@@ -59,15 +37,18 @@ def search_examples(
     *,
     epsilon: float,
     queries: int,
-    seed: int,
-    targeted: bool,
-    clip_pixels: bool,
+    seed: int = 0,
+    targeted: bool = False,
+    clip_pixels: bool = True,
     settled: Tensor | None = None,
     early_stop: bool = False,
 ) -> Examples:
-    """What `random_search` does; `settled` and `early_stop` are those of `trajectory`.
+    """Return the example with the largest logit margin that `queries` random proposals found.
 
-    Examples that are for another network must not stop early. Call it inside `frozen`.
+    The attack begins with stripes of +-epsilon; a proposal repaints one rectangle per sample with +-epsilon,
+    one sign per channel, and stays when it comes nearer to what is wanted, also after it fools the network.
+    `settled` and `early_stop` are those of `trajectory`, the other arguments those of `fgsm`. Examples that
+    are for another network must not stop early. Call it inside `frozen`; `random_search` does so by itself.
     """
     known = unsettled(x).settled if settled is None else settled.clone()
     if epsilon == 0 or queries < 1:
@@ -97,6 +78,9 @@ def search_examples(
             done = better & fooled(logits, labels[alive], targeted)
             known[alive[done]] = logits.argmax(1)[done]
     return Examples(best.reshape(flat_shape), known)
+
+
+random_search = standalone(search_examples)
 
 
 def share_of_pixels(query: int, queries: int) -> float:
@@ -136,17 +120,5 @@ class RandomSearch(EpsilonAttack):
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        labels, targeted = clean.aim(self.target)
-        for epsilon in self.strengths:
-            yield search_examples(
-                model,
-                clean.x,
-                labels,
-                epsilon=epsilon,
-                queries=self.queries,
-                seed=seed,
-                targeted=targeted,
-                clip_pixels=self.clip_pixels,
-                settled=clean.settled(labels, targeted, early_stop),
-                early_stop=early_stop,
-            )
+        attack = partial(search_examples, model, queries=self.queries, seed=seed)
+        return self.one_by_one(attack, clean, early_stop)

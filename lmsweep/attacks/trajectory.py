@@ -6,13 +6,17 @@ alpha <= epsilon from the image, so clipping to the ball acts on the last step o
 epsilons are the same path, left at different steps.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, get_args
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Concatenate, Literal, NamedTuple, ParamSpec, TypedDict, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lmsweep.margin.temporary import frozen
+
+P = ParamSpec("P")
 AttackLoss = Literal["xent", "margin"]
 
 
@@ -70,6 +74,14 @@ def per_sample(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.ndim - 1))
 
 
+class Climb(TypedDict):
+    """How an attack climbs: which loss, away from the label or towards a target, within [0, 1] or not."""
+
+    loss: AttackLoss
+    targeted: bool
+    clip_pixels: bool
+
+
 class Stop(NamedTuple):
     """Where to leave a trajectory: after so many steps, clipped to this ball."""
 
@@ -91,6 +103,19 @@ def unsettled(x: Tensor, gradients: int = 0, zero_gradients: int | Tensor = 0) -
     return Examples(
         x, torch.full((len(x),), -1, dtype=torch.long, device=x.device), gradients, zero_gradients
     )
+
+
+def standalone(
+    attack: Callable[Concatenate[nn.Module, P], Examples],
+) -> Callable[Concatenate[nn.Module, P], Tensor]:
+    """Turn `attack` into a function for any network, which stays as it was; it returns the images alone."""
+
+    @functools.wraps(attack)
+    def images(model: nn.Module, *arguments: P.args, **options: P.kwargs) -> Tensor:
+        with frozen(model):
+            return attack(model, *arguments, **options).x
+
+    return images
 
 
 def project(x: Tensor, centre: Tensor, epsilon: float | Tensor, clip_pixels: bool) -> Tensor:
@@ -165,6 +190,8 @@ def _rows(value: float | Tensor, rows: Tensor | slice) -> float | Tensor:
     return value[rows] if isinstance(value, Tensor) else value
 
 
+# Budgets by signal-to-noise ratio, in decibels as for Parseval networks (Cisse et al., 2017):
+# SNR(x, delta) = 20 log10(|x| / |delta|) in l2 norms, so 33 dB is a perturbation of 2.2% of the image's norm.
 BISECTIONS = 50
 
 

@@ -80,7 +80,7 @@ class TrainingBatches:
         epoch, offset = divmod(self.start * self.size, len(self.split))
         indices = self._epoch(epoch)[offset:]
         while True:
-            # Copied only where epochs meet: what is left of one can be longer than all images of a batch.
+            # Indices are copied only where two epochs meet: those left of an epoch can be many.
             while len(indices) < self.size:
                 epoch += 1
                 indices = torch.cat([indices, self._epoch(epoch)])

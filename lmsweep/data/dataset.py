@@ -46,7 +46,7 @@ class Split:
         return self.select(torch.arange(len(self)), labels)
 
     def to(self, device: torch.device | str) -> "Split":
-        """The same samples, whose batches come on `device`."""
+        """The same samples, with their batches on `device`."""
         return Split(self._x.to(device), self.y.to(device))
 
     def read(

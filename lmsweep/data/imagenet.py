@@ -135,7 +135,7 @@ class StreamedSplit(Split):
         return self._like(self.files[indices.numpy()], y, self.device)
 
     def to(self, device: torch.device | str) -> "StreamedSplit":
-        """The same samples, whose batches come on `device`."""
+        """The same samples, with their batches on `device`."""
         return self._like(self.files, self.y, device)
 
     def read(

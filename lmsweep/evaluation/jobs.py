@@ -1,4 +1,4 @@
-"""Evaluations as jobs: which measurements a request means, kept and run like any other job. No torch here."""
+"""Evaluations as jobs: which measurements a request means, and how each is kept and run. Needs no torch."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, Measurement
+from lmsweep.config.evaluation import AuditConfig, DistancesConfig, EvaluationConfig, Measurement
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.runs import Runs, StoredRun, check_transfer, cross_entropy_source, find_run
 from lmsweep.provenance import provenance
@@ -136,12 +136,13 @@ def _evaluation(measurement: Measurement, runs: Runs, mirror: Mirror | None) -> 
 def _measure(measurement: Measurement, runs: Runs, folder: JobFolder) -> Results:
     from lmsweep.evaluation import measure  # imports torch, which a list of jobs does not need
 
-    if measurement.kind == "attack":
-        return measure.measure_attack(measurement, runs)
-    if measurement.kind == "audit":
-        return measure.measure_audit(measurement, runs)
-    if measurement.kind == "distances":
-        return measure.measure_distances(measurement, runs, folder)
+    config = measurement.config
+    if isinstance(config, EvaluationConfig):
+        return measure.measure_attack(measurement, config, runs)
+    if isinstance(config, AuditConfig):
+        return measure.measure_audit(measurement, config, runs)
+    if isinstance(config, DistancesConfig):
+        return measure.measure_distances(measurement, config, runs, folder)
     return measure.measure_regions(measurement, runs, folder)
 
 

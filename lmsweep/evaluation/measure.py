@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from lmsweep.attacks import attack_curve, masking, transfer_curves
+from lmsweep import attacks
 from lmsweep.attacks.distances import compare_distances
 from lmsweep.config.evaluation import (
     REGIONS_FILE,
@@ -106,38 +106,32 @@ def batches_of(config: StoredRunsConfig, data: Dataset) -> EvaluationBatches:
     return EvaluationBatches(split, config.batch_size)
 
 
-def measure_attack(measurement: Measurement, runs: Runs) -> dict[str, Any]:
+def measure_attack(measurement: Measurement, config: EvaluationConfig, runs: Runs) -> dict[str, Any]:
     """The accuracy of every target over the attack's strengths."""
-    config = measurement.config
-    if not isinstance(config, EvaluationConfig):
-        raise TypeError(f"{type(config).__name__} describes no attack")
     device, attack = device_of(config), config.attack
     load = partial(load_run, root=config.root, device=device, which=config.checkpoint)
     source = load(runs[measurement.source or measurement.targets[0]])
     batches = batches_of(config, source.data)
     if measurement.source is None:
         stop = measurement.frozen["attack"].get("early_stop", False)
-        found = attack_curve(source.network, batches, attack, seed=config.seed, early_stop=stop)
+        found = attacks.attack_curve(source.network, batches, attack, seed=config.seed, early_stop=stop)
         curves = {measurement.targets[0]: found}
     else:
         networks = {
             name: source.network if name == measurement.source else load(runs[name]).network
             for name in measurement.targets
         }
-        curves = transfer_curves(source.network, networks, batches, attack, seed=config.seed)
+        curves = attacks.transfer_curves(source.network, networks, batches, attack, seed=config.seed)
     return {"unit": attack.unit, "curves": {name: curve.to_dict() for name, curve in curves.items()}}
 
 
-def measure_audit(measurement: Measurement, runs: Runs) -> dict[str, Any]:
+def measure_audit(measurement: Measurement, config: AuditConfig, runs: Runs) -> dict[str, Any]:
     """Run every attack of the audit on the target."""
-    config = measurement.config
-    if not isinstance(config, AuditConfig):
-        raise TypeError(f"{type(config).__name__} describes no audit")
     device = device_of(config)
     load = partial(load_run, root=config.root, device=device, which=config.checkpoint)
     checkpoint = load(runs[measurement.targets[0]])
     source = load(runs[measurement.source]) if measurement.source else None
-    evidence = masking.measure(
+    evidence = attacks.masking.measure(
         checkpoint.network,
         batches_of(config, checkpoint.data),
         epsilons=config.epsilons,
@@ -152,11 +146,11 @@ def measure_audit(measurement: Measurement, runs: Runs) -> dict[str, Any]:
     return {"evidence": evidence.to_dict()}
 
 
-def measure_distances(measurement: Measurement, runs: Runs, folder: JobFolder) -> dict[str, Any]:
+def measure_distances(
+    measurement: Measurement, config: DistancesConfig, runs: Runs, folder: JobFolder
+) -> dict[str, Any]:
     """Both distances in every norm, and a picture of them in the job's folder."""
-    config, (target,) = measurement.config, measurement.targets
-    if not isinstance(config, DistancesConfig):
-        raise TypeError(f"{type(config).__name__} describes no distances")
+    (target,) = measurement.targets
     checkpoint = load_run(runs[target], config.root, device_of(config), config.checkpoint)
     batches = batches_of(config, checkpoint.data)
     agreements = [

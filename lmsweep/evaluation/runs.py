@@ -11,8 +11,8 @@ from lmsweep.config.run import RunConfig, parse
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.store.store import JobFolder, Store
 
-# A cell is what a comparison of methods holds fixed: everything else that counts for a run's identity.
-NOT_IN_CELL = ("seed", "method", "margin", "adversarial", "telemetry")
+# A comparison of methods holds everything else fixed that counts for a run's identity.
+COMPARED = ("seed", "method", "margin", "adversarial", "telemetry")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ Runs = Mapping[str, StoredRun]  # by id
 
 
 def find_run(outputs: str, name: str) -> StoredRun:
-    """The finished run with this id, the only one whose id begins so, or the one in this folder."""
+    """Find a finished run by its id, by a beginning that no other id has, or by its folder."""
     path = Path(name)
     if (path / "config.yaml").is_file():
         return _read(JobFolder(path.resolve()))
@@ -47,22 +47,22 @@ def find_run(outputs: str, name: str) -> StoredRun:
     raise UserError(f"There is no run {name} in {root}; name an id from there, or set outputs=...")
 
 
-def cell(config: RunConfig) -> dict[str, Any]:
-    """What runs of the same cell share."""
-    return {key: value for key, value in config.identity_dict().items() if key not in NOT_IN_CELL}
+def conditions(config: RunConfig) -> dict[str, Any]:
+    """What runs have in common whose methods can be compared."""
+    return {key: value for key, value in config.identity_dict().items() if key not in COMPARED}
 
 
 def cross_entropy_source(outputs: str, target: StoredRun) -> StoredRun:
-    """The cross-entropy run of the target's cell with the next other seed, as the paper's attacker."""
-    wanted, seed = cell(target.config), target.config.seed
+    """The cross-entropy run with the target's conditions and the next other seed, as the paper's attacker."""
+    wanted, seed = conditions(target.config), target.config.seed
     rivals = {
         run.config.seed: run
         for run in _finished_cross_entropy(outputs)
-        if run.config.seed != seed and cell(run.config) == wanted
+        if run.config.seed != seed and conditions(run.config) == wanted
     }
     if not rivals:
         raise UserError(
-            f"Run {target.id} has no cross-entropy run of the same cell with another seed in {outputs}; "
+            f"Run {target.id} has no cross-entropy run of its data and model with another seed in {outputs}; "
             f"train one with its keys, method=xent and seed={seed + 1}, or name a run with source=RUN."
         )
     return rivals[min(rivals, key=lambda other: (other < seed, other))]
@@ -94,7 +94,7 @@ def _finished_cross_entropy(outputs: str) -> Iterator[StoredRun]:
         try:
             yield _read(folder)
         except UserError:
-            continue  # made when there were other keys, so no other run is of its cell
+            continue  # made when there were other keys, so it shares its conditions with no other run
 
 
 def _read(folder: JobFolder) -> StoredRun:

@@ -1,4 +1,4 @@
-"""Layer sets by name: which activations of a network a margin is measured at."""
+"""Which activations of a network a margin is measured at: layer sets by name, caught in a forward pass."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

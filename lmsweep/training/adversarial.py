@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lmsweep.attacks.fgsm import fgsm_direction
-from lmsweep.attacks.pgd import pgd
+from lmsweep.attacks.pgd import pgd_examples
 from lmsweep.attacks.trajectory import AttackLoss, per_sample, project
 from lmsweep.margin.callback import ReversibleCallback
 from lmsweep.margin.temporary import frozen
@@ -66,7 +66,7 @@ def adversarial_batch(
             with torch.no_grad():
                 labels = model(part).argmax(1)
         if kind == "pgd":
-            changed = pgd(
+            found = pgd_examples(
                 model,
                 part,
                 labels,
@@ -77,6 +77,7 @@ def adversarial_batch(
                 loss=loss,
                 share=share,
             )
+            changed = found.x
         else:
             size: float | Tensor = epsilon
             if random_epsilon:
@@ -103,7 +104,7 @@ class AdversarialTraining(ReversibleCallback):
         self.options = options
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Come between the batch and the module."""
+        """Replace the hook through which Lightning hands batches to the module."""
         handed_on = pl_module.on_after_batch_transfer
         network = pl_module.network
         if not isinstance(network, nn.Module):

@@ -4,7 +4,8 @@ import dataclasses
 import importlib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -26,8 +27,8 @@ from lmsweep.training.module import Classifier
 from lmsweep.training.optimizers import warmed_up
 from lmsweep.training.telemetry import DistanceTelemetry
 
-# Telemetry measures as many samples at once as training takes, which bounds its memory; small images may come
-# in larger batches of about so many input values, because small ones are mostly overhead.
+# Telemetry measures a training batch at once, so that it needs no more memory than training; of small images
+# it measures about so many input values at once, because small batches are mostly overhead.
 TELEMETRY_VALUES = 20_000
 
 
@@ -45,30 +46,31 @@ def build_data(config: RunConfig) -> Dataset:
         raise ConfigError(f"data.source._target_={config.data.source.target} gave no lmsweep.data.Source")
     data = config.data
     augment = Augmentation(**data.augment.model_dump())
-    try:
+    with _explained(f"data.augment does not fit data={data.name}"):
         augment.check(source.pool.input_shape)
-    except ValueError as error:
-        raise ConfigError(f"data.augment does not fit data={data.name}: {error}.") from None
-    try:
+    with _explained(f"data={data.name} cannot be used"):
         prepared = prepare(
             source,
             seed=config.seed,
             fraction=data.fraction,
             label_noise=data.label_noise,
         )
-    except ValueError as error:
-        raise ConfigError(f"data={data.name} cannot be used: {error}.") from None
     return dataclasses.replace(prepared, augment=augment)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn a ValueError, which says what does not fit, into a ConfigError that also says where."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"{what}: {error}.") from None
 
 
 def build_module(config: RunConfig, data: Dataset) -> Classifier:
     """The network with fresh weights, and how it is trained."""
     torch.manual_seed(derive_seed(config.seed, "initialisation"))
-    named = {
-        "input_shape": data.input_shape,
-        "input_mean": config.data.mean,
-        "input_std": config.data.std,
-    }
+    named = {"input_shape": data.input_shape, "input_mean": config.data.mean, "input_std": config.data.std}
     network = _call("model", config.model, named, num_classes=data.num_classes)
     if not isinstance(network, nn.Module):
         raise ConfigError(f"model._target_={config.model.target} gave no torch.nn.Module")
@@ -130,10 +132,8 @@ def build_margin(config: RunConfig, module: Classifier, num_classes: int) -> Mar
             f"margin.top_k={top_k} is not allowed: data={config.data.name} has {others} other classes; use a "
             "smaller number, or null for all of them."
         )
-    try:
+    with _explained(f"margin.layers={config.margin.layers} does not fit the model"):
         callback.check(module)
-    except ValueError as error:
-        raise ConfigError(f"margin.layers={config.margin.layers} does not fit the model: {error}.") from None
     return callback
 
 
@@ -142,10 +142,8 @@ def build_telemetry(config: RunConfig, module: Classifier, data: Dataset) -> Dis
     telemetry = config.telemetry
     if telemetry.every == 0:
         return None
-    try:
+    with _explained(f"telemetry.layers={telemetry.layers} does not fit the model"):
         names = MarginLoss(layers=telemetry.layers).check(module)
-    except ValueError as error:
-        raise ConfigError(f"telemetry.layers={telemetry.layers} does not fit the model: {error}.") from None
     places = ("input", "middle", "output") if telemetry.layers == "even:3" else names
     splits = {"train": data.train, "val": data.val, "test": data.test}
     return DistanceTelemetry(
@@ -174,7 +172,7 @@ def _locate(key: str, target: str) -> Callable[..., Any]:
 
 
 def _call(key: str, component: Component, named: dict[str, Any] | None = None, **offered: Any) -> Any:
-    """Call a component with its own arguments, and with what we have for it besides.
+    """Call a component with the arguments of its configuration, and with those that only the run knows.
 
     `offered` goes to whatever takes it, `**kwargs` included; `named` only to parameters of that name, because
     a class that passes its `**kwargs` on would fail on them. The configuration's own arguments come first.

@@ -1,4 +1,4 @@
-"""Accuracy and loss of a network on a split."""
+"""What a network does on a split: accuracy and loss, and for trackers confusions and adversarial examples."""
 
 import math
 from dataclasses import dataclass, field

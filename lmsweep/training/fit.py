@@ -12,7 +12,6 @@ import torch.distributed as dist
 from pytorch_lightning.loggers.logger import DummyLogger, Logger
 from pytorch_lightning.profilers import PassThroughProfiler
 
-from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, TrainingBatches
 from lmsweep.margin.batch_norm import sync_batch_norm
 from lmsweep.seeds import derive_seed
@@ -41,15 +40,18 @@ def fit(
     config, data, module = job.config, job.data, job.module
     step = checkpoint["global_step"] if checkpoint else 0
     log_every = config.trainer.log_every
-    adversarial = build_adversarial(config)
-    callbacks = [
-        *([job.margin] if job.margin else []),
-        *([adversarial] if adversarial else []),
+    progress = RichProgress(f"{config.method_name()} on {config.data.name}")
+    callbacks = (
+        job.margin,
+        build_adversarial(config),
         LossRecord(log_every),
-        *([job.telemetry] if job.telemetry else []),
-        RichProgress(f"{config.method_name()} on {config.data.name}"),
+        job.telemetry,
+        progress,
         keeper,
-    ]
+    )
+    logger: Logger = DummyLogger()
+    if world.rank == 0:
+        logger = JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step, mirror)
     _quiet_lightning()
     trainer = pl.Trainer(
         accelerator=config.trainer.accelerator,
@@ -64,8 +66,8 @@ def fit(
         check_val_every_n_epoch=None,
         gradient_clip_val=config.trainer.gradient_clip,
         log_every_n_steps=log_every,
-        logger=_loggers(config, folder, step, mirror) if world.rank == 0 else [DummyLogger()],
-        callbacks=callbacks,
+        logger=logger,
+        callbacks=[callback for callback in callbacks if callback],
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -73,8 +75,8 @@ def fit(
         profiler=_NoProfiler(),
         default_root_dir=folder,
     )
-    # Signals are for those who started this process: Lightning would talk to other ranks out of turn.
-    trainer._signal_connector.register_signal_handlers = _nothing  # type: ignore[method-assign]
+    # The process that started this one handles signals. Lightning's would send messages to other ranks.
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     device = trainer.strategy.root_device
     both = data.val if data.clean is None else data.val.with_labels(torch.stack([data.val.y, data.clean], 1))
     train, val = data.train.to(device), both.to(device)
@@ -108,7 +110,7 @@ def fit(
 
 
 class _NoProfiler(PassThroughProfiler):
-    """Lightning enters a context for each of 40 hooks of a step: the same empty one does for all of them."""
+    """Lightning enters a context around each of 40 hooks per step; here one empty context serves all."""
 
     _nothing = nullcontext()
 
@@ -116,12 +118,8 @@ class _NoProfiler(PassThroughProfiler):
         return self._nothing
 
 
-def _loggers(config: RunConfig, folder: Path, step: int, mirror: Mirror) -> list[Logger]:
-    return [JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step, mirror)]
-
-
 def _shared(job: "Parts", world: World, step: int) -> AbstractContextManager[None]:
-    """What training in several processes needs to give what one process gives."""
+    """Make what several processes compute together the same as what one process would compute."""
     if job.margin and job.module.compiled:
         job.margin.batched = False
     if world.size == 1:
@@ -141,12 +139,9 @@ def _shared(job: "Parts", world: World, step: int) -> AbstractContextManager[Non
     return sync_batch_norm(job.module, per_sample=per_sample, compiled=job.module.compiled)
 
 
-def _nothing() -> None:
-    pass
-
-
 def _quiet_lightning() -> None:
-    # Its start-up notices repeat for every run of a sweep; warnings about workers do not fit data in memory.
+    # Start-up notices would repeat for every run of a sweep, and data in memory needs no data-loader workers,
+    # which Lightning warns about.
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     for module in ("pytorch_lightning", "lightning_fabric"):
         warnings.filterwarnings("ignore", module=module)

@@ -1,4 +1,4 @@
-"""The LightningModule around any network that maps images to logits."""
+"""The LightningModule around any network that maps images to logits, and the criteria it is trained on."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -35,7 +35,7 @@ class Classifier(pl.LightningModule):
         self.compiled = False  # whether layers were handed to torch.compile
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Lightning writes down the hook it is in some 45 times per step; torch's own way takes 3 us each."""
+        """Skip torch's 3 us for `_current_fx_name`, which Lightning sets some 45 times per step."""
         if name == "_current_fx_name":
             self.__dict__[name] = value
         else:
@@ -70,7 +70,7 @@ class Classifier(pl.LightningModule):
         }
         if clean:
             values["val_clean_accuracy"] = (logits.argmax(1) == clean[0]).float().mean()
-        # Lightning averages the sizes over processes and drops what is behind the point: so none has any.
+        # Lightning rounds the mean batch size of the processes down; this makes the mean a whole number.
         self.log_dict(values, batch_size=len(y) * self.trainer.world_size, sync_dist=True)
 
     def configure_optimizers(self) -> Any:

@@ -22,7 +22,7 @@ import lmsweep.data.toy
 import lmsweep.models
 import lmsweep.training.run
 
-lmsweep.data.digits.read()  # half of what a worker does before it trains on them
+lmsweep.data.digits.read()  # took half of the time before a worker trains on them
 
-gc.freeze()  # what workers inherit is never garbage, and stays shared memory when it is never looked at
+gc.freeze()  # what workers inherit is never garbage, and stays shared memory while the collector skips it
 gc.enable()

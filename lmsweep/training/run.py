@@ -1,4 +1,4 @@
-"""`run(config, folder)`: train one network, evaluate its best weights (on validation data) and its last."""
+"""One run: train a network, evaluate its best weights (by validation data) and its last; estimate its time."""
 
 import dataclasses
 import math
@@ -113,9 +113,8 @@ def run(
     started, joules = time.monotonic(), energy_joules()
     checkpoint_path = folder / "checkpoint.ckpt"
     checkpoint = load_checkpoint(checkpoint_path)
-    before = (
-        float(checkpoint.get("seconds", 0.0)) if checkpoint else 0.0
-    )  # of earlier attempts, as far as they count
+    # Seconds of earlier attempts, up to the checkpoint that this one goes on from.
+    before = float(checkpoint.get("seconds", 0.0)) if checkpoint else 0.0
 
     def seconds() -> float:
         return before + time.monotonic() - started

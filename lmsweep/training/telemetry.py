@@ -26,7 +26,7 @@ def mean_distances(
     """
     total, count = torch.zeros(len(layers), dtype=torch.float64), 0
     device = next(module.parameters()).device
-    # What is compiled cannot be differentiated in batches, and would be compiled again for this.
+    # Compiled layers cannot give the gradients of several classes at once, and would be compiled anew here.
     eager = torch.compiler.set_stance("force_eager") if getattr(module, "compiled", False) else nullcontext()
     own_numbers = torch.random.fork_rng([device] if device.type == "cuda" else [])
     with evaluating(module), eager, own_numbers, torch.enable_grad():

@@ -37,7 +37,7 @@ class World:
         return Share(self.rank, self.size)
 
     def device(self, accelerator: str) -> list[int] | int:
-        """Lightning's `devices`: the one that is this process's. A cluster may show each process just one."""
+        """Lightning's `devices`: this process's own. Some clusters show each process just one, number 0."""
         if self.size == 1 or accelerator == "cpu" or not torch.cuda.is_available():
             return 1
         return [self.local_rank if torch.cuda.device_count() > self.local_rank else 0]
@@ -111,7 +111,8 @@ def process_group(
 ) -> Iterator[None]:
     """Inside, the process group exists. Rank 0 waits for the others, and calls `look` while it does.
 
-    After an error it is closed, which tells the others; unless `tidy` is false, for who ends them first.
+    After an error the group is closed, which tells the others. With `tidy=False` the caller ends the others
+    first and closes the group then.
     """
     store.set(f"ready/{world.rank}", "")
     everybody = [f"ready/{rank}" for rank in range(world.size)]
