@@ -19,7 +19,7 @@ Unit = Annotated[Literal["none", "percent"], Field(description="none or percent"
 Method = Annotated[
     str, Field(pattern=METHOD, description="a method as runs name it: xent, margin_l2_all, xent+pgd, ...")
 ]
-# A list whose items have a schema of their own, which explains what is wrong with an item.
+# A list whose items have a schema of their own; `_explain` says what is wrong with an item.
 Parts = Field(description="a list of groups of keys")
 
 
@@ -110,7 +110,7 @@ class FigureSpec(Node):
         return list(dict.fromkeys(method for panel in self.panels for method in panel.methods))
 
 
-# The parts of a figure with a schema of their own; each kind of claims has another.
+# The parts of a figure with a schema of their own; each kind of claim has its own.
 PARTS: dict[str, type[Node]] = {
     "panels": Panel,
     "attacks": AttackSpec,

@@ -43,7 +43,7 @@ def open_tracker(options: TrackingConfig, outputs: str | Path, card: Card) -> Tr
 def mirror_attack(
     options: TrackingConfig, outputs: str | Path, runs: Mapping[str, RunConfig], results: Mapping[str, Any]
 ) -> None:
-    """An evaluation of these runs under an attack, one mirror for each of them."""
+    """Mirror an evaluation under an attack: one mirror for each of the attacked runs."""
     if options.name == "none":
         return
     for name, config in runs.items():
@@ -67,7 +67,7 @@ def _mirror_curve(
 
 
 def mirror_figure(options: TrackingConfig, outputs: str | Path, record: Record, picture: Path) -> None:
-    """A figure: the picture, its points, and the claims with their verdicts."""
+    """Mirror a figure: the picture, its points, and the claims with their verdicts."""
     if options.name == "none":
         return
     csv = picture.with_suffix(".csv")
