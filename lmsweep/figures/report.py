@@ -106,7 +106,7 @@ def _numbers(table: Table) -> dict[str, Any]:
     places = [place for _, place in shown]
     return {
         "header": [header[place] for place in places],
-        "numeric": [header[p] != "selected" and _is_numeric([row[p] for row in rows]) for p in places],
+        "numeric": [header[p] for p in places if header[p] != "selected" and _is_numeric(rows, p)],
         "rows": [
             [row[p] if header[p] == "selected" else _shorter(row[p]) for p in places]
             for row in rows[:ROWS_SHOWN]
@@ -120,9 +120,9 @@ def _shorter(value: str) -> str:
     return f"{float(value):.4g}" if NUMBER.fullmatch(value) and "." in value else value
 
 
-def _is_numeric(column: list[str]) -> bool:
+def _is_numeric(rows: Table, place: int) -> bool:
     """Whether a column holds numbers only, gaps aside."""
-    filled = [value for value in column if value]
+    filled = [row[place] for row in rows if row[place]]
     return bool(filled) and all(map(NUMBER.fullmatch, filled))
 
 
