@@ -37,11 +37,14 @@ def main() -> None:
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     if word in ("--help", "-h"):
         print(HELP + "".join(f"  lmsweep {word:<12} {about}\n" for word, (_, about) in WORDS.items()))
-    if word == "-sc" and "COMP_LINE" in os.environ:  # the shell asks what comes next; Hydra knows keys only
-        _, *said = os.environ["COMP_LINE"].split(" ")
-        if said[0] in WORDS:
+    if (
+        word == "-sc" and "COMP_LINE" in os.environ
+    ):  # the shell asks what can come next; Hydra knows keys only
+        first, *more = os.environ["COMP_LINE"].split(" ")[1:] or [""]
+        if first in WORDS:
             return
-        print(*(word for word in WORDS if said == [said[0]] and word.startswith(said[0])))
+        if not more:
+            print(*(word for word in WORDS if word.startswith(first)))
     if word in WORDS:
         sys.argv = [f"{sys.argv[0]} {word}", *sys.argv[2:]]
         module = importlib.import_module(f"lmsweep.commands.{WORDS[word][0]}")

@@ -89,4 +89,4 @@ def overrides(keys: Mapping[str, Any]) -> list[str]:
 def _word(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return json.dumps(value).replace('"', "'")  # null, true, 0.5 and lists are the same in both languages
+    return json.dumps(value).replace('"', "'")  # JSON writes null, true, 0.5 and lists as Hydra does

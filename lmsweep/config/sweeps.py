@@ -87,11 +87,6 @@ def scales() -> tuple[str, ...]:
     return tuple(sorted(f"{path.parent.name}/{path.stem}" for path in folder.glob("*/*.yaml")))
 
 
-def scale_names() -> tuple[str, ...]:
-    """Every scale there is, whichever the data."""
-    return tuple(sorted({scale.partition("/")[2] for scale in scales()}))
-
-
 def with_full_scale(arguments: Sequence[str]) -> list[str]:
     """Write `scale=laptop` as Hydra knows it, `scale=mnist/laptop`, where a sweep says of which data."""
     given = {key: value for key, _, value in (word.partition("=") for word in arguments)}

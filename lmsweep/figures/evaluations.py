@@ -1,4 +1,4 @@
-"""Which measurements a figure needs of its selected runs, and what the store has of them."""
+"""Which measurements a figure needs of its selected runs, and the results that the store has."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.store import Store
 
-ATTACKER = "xent"  # whose examples black-box attacks take, as the paper
+ATTACKER = "xent"  # black-box attacks take the examples of this method's runs, as in the paper
 
 # The verdict on the evidence of an audit, and its reasons.
 Judge = Callable[[AuditConfig, Mapping[str, Any]], tuple[str, list[str]]]

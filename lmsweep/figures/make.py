@@ -45,7 +45,7 @@ class Made:
 
 
 def spec_of(sweep: Sweep) -> FigureSpec:
-    """What the sweep's file says about its picture; published points only beside the data they belong to."""
+    """What the sweep's file says about its picture; published points only beside the paper's data."""
     spec = parse_figure(sweep.figure, sweep_folder() / f"{sweep.name}.yaml")
     return spec if sweep.grid.same_data else spec.model_copy(update={"references": []})
 

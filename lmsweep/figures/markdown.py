@@ -43,7 +43,7 @@ def results_page(records: Sequence[Record], scale: str) -> str:
 
 
 def with_overview(page: str, scale: str, folder: str, records: Sequence[Record]) -> str:
-    """The page with the overview of a scale between its two markers; one without markers stays as it is."""
+    """The page with the overview of a scale between its two markers; without markers, the page as it is."""
     begin, end = f"<!-- figures at {scale} scale: written by make publish -->", "<!-- end of figures -->"
     before, found, rest = page.partition(begin)
     _, closed, after = rest.partition(end)

@@ -26,7 +26,7 @@ from lmsweep.figures.words import count, text, version_of
 from lmsweep.files import write_atomically
 
 ROWS_SHOWN = 200
-# Pictures are made for 200 dpi on paper: this large they are sharp, and their 8 pt text is read with ease.
+# Pictures have 200 dots per inch for print; at this size on a screen their 8 pt text is easy to read.
 PIXELS_PER_CSS_PIXEL = 1.5
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
@@ -108,7 +108,7 @@ def _numbers(table: Table) -> dict[str, Any]:
     places = [place for _, place in shown]
     return {
         "header": [header[place] for place in places],
-        "numeric": [header[p] != "selected" and _is_numeric([row[p] for row in rows]) for p in places],
+        "numeric": [header[p] for p in places if header[p] != "selected" and _is_numeric(rows, p)],
         "rows": [
             [row[p] if header[p] == "selected" else _shorter(row[p]) for p in places]
             for row in rows[:ROWS_SHOWN]
@@ -122,9 +122,9 @@ def _shorter(value: str) -> str:
     return f"{float(value):.4g}" if NUMBER.fullmatch(value) and "." in value else value
 
 
-def _is_numeric(column: list[str]) -> bool:
+def _is_numeric(rows: Table, place: int) -> bool:
     """Whether a column holds numbers only, gaps aside."""
-    filled = [value for value in column if value]
+    filled = [row[place] for row in rows if row[place]]
     return bool(filled) and all(map(NUMBER.fullmatch, filled))
 
 
@@ -163,7 +163,7 @@ FILTERS = {
     "percent": "{:.2%}".format,
     "url": lambda name: quote(name, safe=""),
 }
-# What a verdict means, and a sign beside the word for those who do not see the colour.
+# A sign beside the word, for readers who do not see the colour, and what the verdict means.
 VERDICTS: dict[Verdict, tuple[str, str]] = {
     "holds": ("✓", "our numbers agree, and the 95% intervals over seeds leave no doubt"),
     "fails": ("✗", "our numbers disagree, and the intervals leave no doubt"),
@@ -216,7 +216,7 @@ def render(records: Mapping[Path, Record]) -> str:
 
 
 def _policy(script: str, style: str) -> str:
-    """Forbid everything but this page's own parts: no network, and no script that came in with a text."""
+    """Allow only this page's own script, style and pictures: no network, and no script inside a text."""
     allowed = {"img-src": "data:", "script-src": _hash(script), "style-src": _hash(style)}
     rules = {"default-src": "'none'", **allowed, "base-uri": "'none'", "form-action": "'none'"}
     return "; ".join(f"{key} {value}" for key, value in rules.items())

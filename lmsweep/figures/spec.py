@@ -22,7 +22,7 @@ Method = Annotated[
 ]
 # Which weights of a run: the best on validation labels as they are, on true ones, or the last.
 Checkpoint = Literal["best", "best_clean", "last"]
-# A list whose items have a schema of their own, which explains what is wrong with an item.
+# A list whose items have a schema of their own; `_explain` says what is wrong with an item.
 Parts = Field(description="a list of groups of keys")
 
 
@@ -115,7 +115,7 @@ class FigureSpec(Node):
         return list(dict.fromkeys(method for panel in self.panels for method in panel.methods))
 
 
-# The parts of a figure with a schema of their own; each kind of claims has another.
+# The parts of a figure with a schema of their own; each kind of claim has its own.
 PARTS: dict[str, type[Node]] = {
     "panels": Panel,
     "attacks": AttackSpec,

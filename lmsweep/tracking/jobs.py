@@ -4,16 +4,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from lmsweep.config.run import RunConfig, TrackingConfig
-from lmsweep.figures.claims.verdicts import ClaimRow, claim_rows
-from lmsweep.figures.record import Record
 from lmsweep.store.sweeps import sweeps_of
 from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card, folder_of, run_card
 from lmsweep.tracking.tracker import Guard, Line, Tracker, guarded
+
+if TYPE_CHECKING:
+    from lmsweep.figures.record import Record
 
 
 def tracked(config: RunConfig, name: str) -> AbstractContextManager[Guard]:
@@ -43,7 +42,7 @@ def open_tracker(options: TrackingConfig, outputs: str | Path, card: Card) -> Tr
 def mirror_attack(
     options: TrackingConfig, outputs: str | Path, runs: Mapping[str, RunConfig], results: Mapping[str, Any]
 ) -> None:
-    """An evaluation of these runs under an attack, one mirror for each of them."""
+    """Mirror an evaluation under an attack: one mirror for each of the attacked runs."""
     if options.name == "none":
         return
     for name, config in runs.items():
@@ -66,10 +65,14 @@ def _mirror_curve(
         tracker.table(attack_metric(attack, "curve"), columns, rows, Line("strength", "accuracy", title))
 
 
-def mirror_figure(options: TrackingConfig, outputs: str | Path, record: Record, picture: Path) -> None:
-    """A figure: the picture, its points, and the claims with their verdicts."""
+def mirror_figure(options: TrackingConfig, outputs: str | Path, record: "Record", picture: Path) -> None:
+    """Mirror a figure: the picture, its points, and the claims with their verdicts."""
     if options.name == "none":
         return
+    import pandas as pd  # takes half a second, which a run need not spend
+
+    from lmsweep.figures.claims.verdicts import ClaimRow, claim_rows
+
     csv = picture.with_suffix(".csv")
     points = pd.read_csv(csv, keep_default_na=False)
     with _opened(options, outputs, figure_card(record)) as tracker:

@@ -72,7 +72,7 @@ def build_report(
 
 
 def opening(sweep: Sweep, spec: FigureSpec) -> str:
-    """What the section is about."""
+    """The first paragraph: the question, and where the paper answers it."""
     if not spec.paper.startswith("Figure"):
         return f"{spec.question.strip()} Drawn from runs at {sweep.label} scale."
     return (
@@ -140,7 +140,7 @@ def claims_table(spec: FigureSpec, record: Record | None) -> str:
 
 
 def _runset(tag: str, job: str) -> Any:
-    """Runs, attacks and the figure apart: they have different metrics."""
+    """The runs with one job type: runs, attacks and figures have different metrics."""
     return wr.Runset(
         name=f"{JOBS[job]} of this sweep",
         filters=expr.And(expr.Tags().isin([tag]), expr.Metric("JobType") == job),

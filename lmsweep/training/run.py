@@ -1,4 +1,4 @@
-"""One run: train a network, evaluate its best weights (by validation data) and its last; estimate its time."""
+"""One run: train a network, evaluate its best weights (by validation) and its last; estimate its time."""
 
 import dataclasses
 import math

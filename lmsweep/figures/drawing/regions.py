@@ -21,7 +21,7 @@ SAMPLES = (BLUE, VERMILLION)
 
 @dataclass(frozen=True)
 class Regions:
-    """One trained network on a grid: `score` > 0 where it decides for class 1 (rows are y, columns are x).
+    """A trained network on a grid of inputs: `score` > 0 means class 1 (rows are y, columns are x).
 
     Points have two columns, labels are 0 and 1, and the accuracy is that on the test points.
     """
