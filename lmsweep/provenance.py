@@ -22,7 +22,8 @@ def provenance() -> dict[str, Any]:
     commit = _git(ROOT, "rev-parse", "HEAD") if (ROOT / ".git").exists() else None
     return {
         "commit": commit,
-        "dirty": bool(_git(ROOT, "status", "--porcelain")) if commit else None,
+        # Results that are written beside the code do not change it.
+        "dirty": bool(_git(ROOT, "status", "--porcelain", "--", ":!results")) if commit else None,
         "python": platform.python_version(),
         **{name: version(name) for name in _PACKAGES},
         "lock": _hash(ROOT / "requirements.lock"),

@@ -65,14 +65,15 @@ def _varying(runs: Iterable[Mapping[str, Any]]) -> set[str]:
 
 def names(config: RunConfig, methods: Iterable[str]) -> list[str]:
     """Those of `methods` that a run is a run of: its method, and variants whose value it has."""
-    found, values = [], dotted(config.to_dict())
-    for method in methods:
-        base, _, variant = method.partition("@")
-        key, _, value = variant.partition("=")
-        has = "null" if values.get(key) is None else text(values[key])
-        if base == config.method_name() and (not variant or has == value):
-            found.append(method)
-    return found
+    mine = config.method_name()
+    own = [method for method in methods if method.partition("@")[0] == mine]
+    return [method for method in own if "@" not in method or _has(config, method.partition("@")[2])]
+
+
+def _has(config: RunConfig, variant: str) -> bool:
+    key, _, value = variant.partition("=")
+    found = dotted(config.to_dict()).get(key)
+    return value == ("null" if found is None else text(found))
 
 
 def run_rows(

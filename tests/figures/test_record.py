@@ -94,7 +94,7 @@ def test_no_committed_record_has_an_impossible_cost(path):
         return
     assert "cost" not in content
     ratios = [claim for claim in content["claims"] if claim["kind"] == "ratio"]
-    assert all(claim["ours"].endswith("by make bench") or claim["n"] == 0 for claim in ratios)
+    assert all("by make bench" in claim["ours"] or claim["n"] == 0 for claim in ratios)
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*.json")), ids=lambda path: path.stem)

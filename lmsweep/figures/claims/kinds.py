@@ -362,7 +362,9 @@ class RatioClaim(Claim):
         if n >= ENOUGH_SEEDS:
             inside = self.low <= low and high <= most
             verdict = "holds" if inside else "fails" if high < self.low or low > most else "not resolved"
-        return Finding(verdict, f"{value:.2f} times [{low:.2f}, {high:.2f}], by make bench", n)
+        machine = one["environment"]["machine"]
+        where = ", ".join(machine["gpus"]) or machine["cpu"]
+        return Finding(verdict, f"{value:.2f} times [{low:.2f}, {high:.2f}], by make bench on {where}", n)
 
 
 class StatementClaim(Claim):

@@ -214,9 +214,10 @@ RATIO = {**{k: PLAIN[k] for k in ("id", "says", "where")}, "kind": "ratio", "ben
 )
 def test_ratio(monkeypatch, tmp_path, low, high, repeats, expected):
     """Costs are what `make bench` measured side by side; the times of runs are not asked."""
+    where = {"repeats": repeats, "environment": {"machine": {"gpus": [], "cpu": "Z80"}}}
     rows = {
-        "step": {"value": 1.4, "low": low, "high": high, "repeats": repeats},
-        "half": {"value": 0.5, "low": 0.5, "high": 0.5, "repeats": repeats},
+        "step": {"value": 1.4, "low": low, "high": high, **where},
+        "half": {"value": 0.5, "low": 0.5, "high": 0.5, **where},
     }
     (tmp_path / "bench.json").write_text(json.dumps(rows))
     monkeypatch.setattr("lmsweep.figures.claims.kinds.COSTS", tmp_path / "bench.json")
@@ -226,7 +227,7 @@ def test_ratio(monkeypatch, tmp_path, low, high, repeats, expected):
     twice = found({**RATIO, "over": "half", "low": 2.4, "high": 3.2}, *cells)
     assert (twice.verdict, twice.ours) == (
         expected,
-        f"2.80 times [{2 * low:.2f}, {2 * high:.2f}], by make bench",
+        f"2.80 times [{2 * low:.2f}, {2 * high:.2f}], by make bench on Z80",
     )
     assert verdict({**RATIO, "bench": "other"}, *cells) == "not run"
 
