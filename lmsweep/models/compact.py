@@ -14,7 +14,7 @@ class CompactResNet(Chain):
     In the style of the networks of CIFAR-10 speed records: few layers, channels that double where the image
     is halved, and the largest value of each map as the features of the last layer. The first convolution
     halves the image by its stride, so that the dear layers see a quarter of the pixels. At `width` 1 a 32x32
-    image takes 15 million multiply-adds. Hidden layers are `conv1`, `conv2`, `conv3` and `block`.
+    image takes 15 million multiply-adds. Hidden layers are `conv1`, `conv2`, `block` and `conv3`.
     """
 
     def __init__(
@@ -39,13 +39,16 @@ class CompactResNet(Chain):
         self.standardise = Standardise(input_shape[0], input_mean, input_std)
         self.conv1 = _convolution(input_shape[0], one, kernel=4, stride=2)
         self.conv2 = _convolution(one, two, pool=2)
+        self.block = _Block(two)
         self.conv3 = _convolution(two, three, pool=2)
-        self.block = nn.Sequential(_Block(three), nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Dropout(dropout))
-        self.layer_names = ("conv1", "conv2", "conv3", "block")
+        self.conv3.extend([nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Dropout(dropout)])
+        self.layer_names = ("conv1", "conv2", "block", "conv3")
         self.out = nn.Linear(three, num_classes)
 
 
 class _Block(nn.Module):
+    """Two convolutions, added to what they are given."""
+
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.residual = nn.Sequential(_convolution(channels, channels), _convolution(channels, channels))

@@ -17,16 +17,16 @@ def test_layers_have_the_shapes_they_are_described_with(width, channels):
     assert found == {
         "conv1": (one, 16, 16),
         "conv2": (two, 8, 8),
-        "conv3": (three, 4, 4),
-        "block": (three,),
+        "block": (two, 8, 8),
+        "conv3": (three,),
         "output": (10,),
     }
 
 
 def test_parameters_and_multiply_adds_are_those_of_the_description():
     net = CompactResNet(CIFAR, 10)
-    weights = 3 * 16 * 32 + 9 * (32 * 64 + 64 * 128 + 2 * 128**2)
-    assert parameters(net) == weights + 2 * (32 + 64 + 3 * 128) + 129 * 10
+    weights = 3 * 16 * 32 + 9 * (32 * 64 + 2 * 64**2 + 64 * 128)
+    assert parameters(net) == weights + 2 * (32 + 3 * 64 + 128) + 129 * 10
     work = 0
 
     def count(layer: nn.Module, _: object, output: torch.Tensor) -> None:
@@ -43,8 +43,8 @@ def test_parameters_and_multiply_adds_are_those_of_the_description():
 def test_the_block_adds_to_what_it_is_given():
     net = CompactResNet(CIFAR, 10).eval()
     x = torch.rand(2, *CIFAR)
-    before = net.conv3(net.conv2(net.conv1(x)))
-    block = net.block[0]
+    before = net.conv2(net.conv1(x))
+    block = net.block
     torch.testing.assert_close(block(before) - before, block.residual(before), atol=1e-5, rtol=1e-4)
     assert (block(before) >= before).all()  # what is added has passed a ReLU
 
