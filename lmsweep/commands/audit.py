@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _work(config: AuditConfig) -> None:
-    wanted = [audit_measurement(config, find_run(config.outputs, name)) for name in config.runs]
+    wanted = [audit_measurement(config, find_run(config.outputs, name, config.trust)) for name in config.runs]
     console = Console(file=sys.stdout, highlight=False)
     for folder, results in measured([measurement_job(one, runs) for one, runs in wanted]):
         verdict, reasons = judged(config, results)

@@ -14,7 +14,7 @@ def main() -> None:
 
 
 def _work(config: DistancesConfig) -> None:
-    runs = [find_run(config.outputs, name) for name in config.runs]
+    runs = [find_run(config.outputs, name, config.trust) for name in config.runs]
     jobs = [measurement_job(Measurement("distances", config, (run.id,)), {run.id: run}) for run in runs]
     for folder, results in measured(jobs):
         (method,) = results["methods"].values()

@@ -38,7 +38,8 @@ def _answer(options: argparse.Namespace) -> str:
             settle_jobs(Store(outputs, kind))
     rows = overview(outputs, runs_of(outputs, options.sweep) if options.sweep else None)
     counted = Counter(row["state"] for row in rows)
-    by_sweep = sweeps(outputs, rows) if not options.sweep else [(options.sweep, counted)]
+    damaged: list[str] = []
+    by_sweep = sweeps(outputs, rows, damaged) if not options.sweep else [(options.sweep, counted)]
     evaluations = [] if options.sweep else overview(outputs, kind="evaluations")
     chosen = [row for row in rows if options.state in (None, row["state"])]
     measured = [row for row in evaluations if options.state in (None, row["state"])]
@@ -50,7 +51,7 @@ def _answer(options: argparse.Namespace) -> str:
     lines.append(f"{len(rows)} runs in {outputs}  {_counts(counted)}")
     if evaluations:
         lines.append(f"{len(evaluations)} evaluations  {_counts(Counter(r['state'] for r in evaluations))}")
-    lines.append("")
+    lines += [*damaged, ""]
     # Finished evaluations say nothing in a line that their figures do not say better.
     chosen += [row for row in measured if row["state"] != "done"]
     order = {
@@ -71,7 +72,11 @@ def _counts(counts: Counter[str]) -> str:
 def _line(row: Row) -> str:
     end = row.get("reason", "")
     if row["state"] == "done":
-        end = f"validation {row['val_accuracy']:.2%}  test {row['test_accuracy']:.2%}"
+        end = "  ".join(
+            f"{name} {row[key]:.2%}"
+            for name, key in (("validation", "val_accuracy"), ("test", "test_accuracy"))
+            if isinstance(row.get(key), float | int)
+        )
     elif row["state"] == "running":
         job = f", Slurm job {row['slurm']}" if "slurm" in row else ""
         end = f"for {duration(row['seconds'])}, process {row['pid']} on {row['host']}{job}"

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lmsweep.commands.common import outputs_argument, reported
 from lmsweep.config.dotted import dotted
 from lmsweep.errors import UserError
-from lmsweep.store.housekeeping import collect_garbage, read_yaml, remove
+from lmsweep.files import DamagedError
+from lmsweep.store.folder import JobFolder
+from lmsweep.store.housekeeping import collect_garbage, remove
 from lmsweep.store.overview import overview
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import runs_of
@@ -45,8 +47,9 @@ def _answer(options: argparse.Namespace) -> str:
         return f"{options.file}  {rows} runs"
     would = "would be " if options.dry_run else ""
     if options.command == "gc":
-        files, size = collect_garbage(options.outputs, dry_run=options.dry_run)
-        return f"{files} files {would}deleted, {size / 1e6:.1f} MB"
+        files, size, damaged = collect_garbage(options.outputs, dry_run=options.dry_run)
+        told = [*damaged, "So no checkpoint of a finished run is deleted."] if damaged else []
+        return "\n".join([*told, f"{files} files {would}deleted, {size / 1e6:.1f} MB"])
     if not (options.runs or options.failed or options.sweep):
         raise UserError("Nothing to delete: name ids of runs, --failed, or --sweep NAME.")
     runs, evaluations = remove(
@@ -65,7 +68,7 @@ def results_table(outputs: Path, only: Iterable[str] | None = None) -> "pd.DataF
 
     store = Store(outputs)
     rows = overview(outputs, only)
-    return pd.DataFrame([{**row, **_columns(read_yaml(store.folder(row["run"]).config))} for row in rows])
+    return pd.DataFrame([{**row, **_columns(store.folder(row["run"]))} for row in rows])
 
 
 def export(outputs: Path, sweep: str | None, file: Path) -> int:
@@ -84,6 +87,9 @@ def export(outputs: Path, sweep: str | None, file: Path) -> int:
     return len(table)
 
 
-def _columns(config: dict[str, Any]) -> dict[str, Any]:
-    keys = dotted({"config": config})
+def _columns(folder: JobFolder) -> dict[str, Any]:
+    try:
+        keys = dotted({"config": folder.read_config()})
+    except DamagedError as error:
+        return {"state": "damaged", "reason": str(error)}
     return {key: json.dumps(value) if isinstance(value, list) else value for key, value in keys.items()}

@@ -14,7 +14,9 @@ import pandas as pd
 from lmsweep.commands.common import outputs_argument, reported
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
+from lmsweep.figures.record import read_record
 from lmsweep.figures.table import MEAN_TOLERANCE, differences, read_csv
+from lmsweep.store.store import Store
 
 EXPECTED = Path(__file__).resolve().parents[2] / "results"
 
@@ -47,6 +49,7 @@ def _verify_all(options: argparse.Namespace) -> None:
             if not expected.is_file():
                 raise UserError(f"{expected} is missing: there is nothing to compare {name} with.")
             if drawn.is_file():
+                _check_jobs(options.outputs, drawn.with_suffix(".json"))
                 verify(drawn, expected, options.tolerance)
             else:
                 verify_cell(name, options.scale, expected, options.tolerance, options.jobs)
@@ -54,6 +57,17 @@ def _verify_all(options: argparse.Namespace) -> None:
             different.append(str(error))
     if different:
         raise FigureDiffersError("\n".join(different))
+
+
+def _check_jobs(outputs: Path, record: Path) -> None:
+    """Raise when a figure rests on results that were changed after they were measured."""
+    if not record.is_file():
+        return
+    behind = read_record(record)
+    for kind, names in (("runs", behind.runs), ("evaluations", behind.evaluations)):
+        for status, _ in Store(outputs, kind).entries(names).values():
+            if status.get("state") == "damaged":
+                raise FigureDiffersError(status["reason"])
 
 
 def verify(drawn: Path, expected: Path, tolerance: float) -> None:

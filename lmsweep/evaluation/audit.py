@@ -29,7 +29,7 @@ def _source(config: AuditConfig, run: StoredRun) -> StoredRun | None:
     if config.source == "none":
         return None
     if config.source != "xent":
-        source = find_run(config.outputs, config.source)
+        source = find_run(config.outputs, config.source, config.trust)
         if source.id == run.id:
             raise ConfigError(
                 f"source={config.source} is the audited run itself: it must be another run, xent or none."

@@ -9,8 +9,9 @@ from lmsweep.config.evaluation import StoredRunsConfig
 from lmsweep.data import Dataset, EvaluationBatches
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.runs import StoredRun
+from lmsweep.evaluation.trust import check_types
 from lmsweep.training.build import build_data, build_module
-from lmsweep.training.checkpoint import FINISHED, load_checkpoint
+from lmsweep.training.checkpoint import FINISHED, load_or_set_aside
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,13 @@ def load_run(run: StoredRun, root: str, device: torch.device) -> Checkpoint:
 
     Data sets are read from `root`: where they were when the run was trained says nothing about here and now.
     """
-    state = load_checkpoint(run.folder.checkpoint)
+    state = load_or_set_aside(run.folder.checkpoint)
     if state is None or FINISHED not in state:
         raise UserError(
-            f"Run {run.id} has no weights in {run.folder.checkpoint}; delete its folder and train it again."
+            f"Run {run.id} has no weights in {run.folder.checkpoint}; train it again with force=true."
         )
+    if run.trust is not None:
+        check_types(run.config, run.trust)
     config = run.config.model_copy(update={"data": run.config.data.model_copy(update={"root": root})})
     data = build_data(config)
     module = build_module(config, data)

@@ -29,7 +29,7 @@ def draw_agreement(agreements: Sequence[dict[str, Any]], path: Path, title: str)
         panel.set_xlim(left=0)
         panel.set_ylim(bottom=0)
     figure.suptitle(title, fontsize=11)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, format="png")
 
 
 def measure_distances(measurement: Measurement, runs: Runs, folder: JobFolder) -> dict[str, Any]:
@@ -49,5 +49,6 @@ def measure_distances(measurement: Measurement, runs: Runs, folder: JobFolder) -
         for norm in config.norms
     ]
     title = f"{runs[target].config.method_name()}, run {target}"
-    draw_agreement(agreements, folder.path / PICTURE, title)
+    with folder.replacing(PICTURE) as temporary:
+        draw_agreement(agreements, temporary, title)
     return {"distances": agreements}

@@ -25,15 +25,16 @@ def measure_regions(measurement: Measurement, runs: Runs, folder: JobFolder) -> 
     grid = torch.stack(torch.meshgrid(x, y, indexing="xy"), -1)
     logits = loaded.network(grid.reshape(-1, *train.x.shape[1:]))
     score = (logits[:, 1] - logits[:, 0]).reshape(RESOLUTION, RESOLUTION)
-    np.savez_compressed(
-        folder.path / REGIONS_FILE,
-        x=x.numpy(),
-        y=y.numpy(),
-        score=score.numpy(),
-        train_points=train.x.flatten(1).numpy(),
-        train_labels=train.y.numpy(),
-        test_points=test.x.flatten(1).numpy(),
-        test_labels=test.y.numpy(),
-    )
+    with folder.replacing(REGIONS_FILE) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(
+            file,
+            x=x.numpy(),
+            y=y.numpy(),
+            score=score.numpy(),
+            train_points=train.x.flatten(1).numpy(),
+            train_labels=train.y.numpy(),
+            test_points=test.x.flatten(1).numpy(),
+            test_labels=test.y.numpy(),
+        )
     right = (loaded.network(test.x).argmax(1) == test.y).float().mean()
     return {"test_accuracy": float(right)}

@@ -132,7 +132,8 @@ def distance_points(panel: Panel, rows: pd.DataFrame, store: Store) -> pd.DataFr
     layer = panel.y.metric.removeprefix(DISTANCE_METRIC)
     parts = [pd.DataFrame(columns=[*COLUMNS, "split"])]
     for _, row in rows[rows["method"].isin(panel.methods)].iterrows():
-        lines = [json.loads(line) for line in store.folder(row["run"]).metrics.read_text().splitlines()]
+        folder = store.folder(row["run"])
+        lines = [json.loads(line) for line in folder.read_file(folder.metrics).splitlines()]
         for split, name in SPLITS.items():
             key = f"distance/{split}/{layer}"
             measured = [(line["step"], line[key]) for line in lines if key in line]

@@ -22,8 +22,10 @@ def expected_cells(
         runs = {name: run for name, run in sweep.runs.items() if run.method_name() in panel.methods}
         for (name, run), xs in zip(runs.items(), _places(panel, runs.values(), attacks), strict=True):
             status = Store(sweep.outputs).folder(name).read_status()
-            reason = f"failed: {status['reason']}" if status.get("state") == "failed" else "not trained"
-            if panel.attack and status.get("state") == "done":
+            state, reason = status.get("state"), "not trained"
+            if state in ("failed", "damaged"):
+                reason = f"{state}: {status['reason']}"
+            if panel.attack and state == "done":
                 reason = "not evaluated"
             for x in xs:
                 cells.setdefault((panel.name, run.method_name(), x), reason)

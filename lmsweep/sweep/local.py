@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from lmsweep.config.request import Request
-from lmsweep.errors import GivenBackError, UserError
+from lmsweep.errors import GivenBackError
 from lmsweep.files import StoreUnwritableError
 from lmsweep.processes import LIVES, Ended, Pool
 from lmsweep.store.job import Results
@@ -134,14 +134,9 @@ class LocalSweep:
 
     def _settle(self, name: str, *, cached: bool = False) -> None:
         """Take over what the store says about a run that is done or failed."""
-        folder = self.store.folder(name)
-        try:
-            results = folder.read_results()
-        except (UserError, OSError) as error:
-            self._fail(name, str(error))
-            return
+        status, results = self.store.folder(name).look()
         if results is None:
-            self._fail(name, str(folder.read_status().get("reason", "it failed without a reason")))
+            self._fail(name, str(status.get("reason", "it failed without a reason")))
             return
         if cached:
             self.outcome.results[name] = results

@@ -1,7 +1,12 @@
 """One checkpoint file per run: while it trains, all that is needed to go on; then, the chosen weights."""
 
 import io
+import pickle
+import sys
+import zipfile
+import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +16,60 @@ import torch.distributed as dist
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
-from lmsweep.files import replacing, write_atomically
+from lmsweep.files import DamagedError, Lease, replacing, write_atomically
 
 FINISHED = "lmsweep_finished"
+# What reading a damaged archive, or the pickle in it, comes to.
+_UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, EOFError, RuntimeError),
+    *(ValueError, TypeError, LookupError, AttributeError),
+)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """Read a checkpoint without running any code it may contain; None when there is none."""
+    """Read a checkpoint without running any code it may contain; None when there is none.
+
+    Torch does not look at the checksums in its archives; a weight that changed on the disk is noticed here.
+    """
     if not path.exists():
         return None
-    checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+        checkpoint = None if broken else torch.load(path, map_location="cpu", weights_only=True)
+    except _UNREADABLE as error:
+        raise DamagedError(path, error) from None
+    if not isinstance(checkpoint, dict):
+        raise DamagedError(path, f"{broken or 'it'} is not what was written")
     return checkpoint
+
+
+def load_or_set_aside(path: Path, lease: Lease = nullcontext) -> dict[str, Any] | None:
+    """Read a checkpoint; a damaged one is renamed, and training, which starts again, gives the same."""
+    try:
+        return load_checkpoint(path)
+    except DamagedError as error:
+        with lease():
+            path.replace(path.with_name(f"{path.name}.damaged"))
+        print(f"{error} It was set aside.", file=sys.stderr, flush=True)
+        return None
 
 
 class RunCheckpoint(pl.Callback):
     """After each validation: remember the best weights, then save everything in one atomic step.
 
-    `check_lease` is called before the file is replaced; `seconds` says how long the run has trained in all.
+    The file is replaced while `lease` is held; `seconds` says how long the run has trained in all.
     """
 
     def __init__(
         self,
         path: Path,
         val_size: int,
-        check_lease: Callable[[], object] = lambda: None,
+        lease: Lease = nullcontext,
         seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.path = path
-        self.check_lease = check_lease
+        self.lease = lease
         self.seconds = seconds
         self.val_size = val_size
         self.seen_step = 0
@@ -55,9 +86,8 @@ class RunCheckpoint(pl.Callback):
         if trainer.state.fn != TrainerFn.FITTING:
             return  # the validation after the last step: what it saves is the finished checkpoint
         if trainer.is_global_zero:
-            with replacing(self.path) as temporary:
+            with replacing(self.path, self.lease) as temporary:
                 trainer.save_checkpoint(temporary)
-                self.check_lease()
         else:
             trainer.save_checkpoint(self.path)  # takes part in collecting what is saved; only rank 0 writes
 
@@ -109,9 +139,15 @@ class RunCheckpoint(pl.Callback):
         self.best_weights = state_dict["weights"]
 
 
-def save_finished(path: Path, module: pl.LightningModule, summary: dict[str, Any], seconds: float) -> None:
+def save_finished(
+    path: Path,
+    module: pl.LightningModule,
+    summary: dict[str, Any],
+    seconds: float,
+    lease: Lease = nullcontext,
+) -> None:
     """Replace the checkpoint by the chosen weights; `summary` says how they were chosen."""
     # Through memory, because torch hides the reason when it cannot write to a path, such as a full disk.
     buffer = io.BytesIO()
     torch.save({"state_dict": module.state_dict(), FINISHED: summary, "seconds": seconds}, buffer)
-    write_atomically(path, buffer.getvalue())
+    write_atomically(path, buffer.getvalue(), lease)

@@ -14,6 +14,7 @@ from pytorch_lightning.profilers import PassThroughProfiler
 
 from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, TrainingBatches
+from lmsweep.files import Lease
 from lmsweep.seeds import derive_seed
 from lmsweep.training.build import build_adversarial
 from lmsweep.training.checkpoint import RunCheckpoint
@@ -64,7 +65,7 @@ def fit(
         check_val_every_n_epoch=None,
         gradient_clip_val=config.trainer.gradient_clip,
         log_every_n_steps=log_every,
-        logger=_loggers(config, folder, step, mirror) if world.rank == 0 else [DummyLogger()],
+        logger=_loggers(config, folder, step, mirror, keeper.lease) if world.rank == 0 else [DummyLogger()],
         callbacks=callbacks,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -118,8 +119,8 @@ class _NoProfiler(PassThroughProfiler):
         return self._nothing
 
 
-def _loggers(config: RunConfig, folder: Path, step: int, mirror: Mirror) -> list[Logger]:
-    return [JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step, mirror)]
+def _loggers(config: RunConfig, folder: Path, step: int, mirror: Mirror, lease: Lease) -> list[Logger]:
+    return [JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step, mirror, lease)]
 
 
 def _shared(job: "Parts", world: World, step: int) -> AbstractContextManager[None]:

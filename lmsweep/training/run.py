@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from lmsweep.config.run import RunConfig
 from lmsweep.data import Dataset
 from lmsweep.errors import ConfigError
+from lmsweep.files import Lease
 from lmsweep.margin import MarginLoss
 from lmsweep.provenance import provenance
 from lmsweep.training.build import (
@@ -22,7 +24,13 @@ from lmsweep.training.build import (
     build_module,
     build_telemetry,
 )
-from lmsweep.training.checkpoint import FINISHED, RunCheckpoint, load_checkpoint, save_finished
+from lmsweep.training.checkpoint import (
+    FINISHED,
+    RunCheckpoint,
+    load_checkpoint,
+    load_or_set_aside,
+    save_finished,
+)
 from lmsweep.training.evaluate import evaluate
 from lmsweep.training.fit import fit
 from lmsweep.training.module import Classifier
@@ -91,19 +99,19 @@ def run(
     job: Parts,
     run_id: str,
     folder: Path,
-    check_lease: Callable[[], object] = lambda: None,
+    lease: Lease = nullcontext,
     company: Company | None = None,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Train (or go on training) in `folder` and return the results.
 
-    `check_lease` is called before a checkpoint is replaced, and raises when another process has the run.
+    `lease` is held while a file is replaced, and raises when another process has the run.
     `company` brings the other processes that share the training; this one is rank 0.
     `listener` is told what is recorded.
     """
     started = time.monotonic()
     checkpoint_path = folder / "checkpoint.ckpt"
-    checkpoint = load_checkpoint(checkpoint_path)
+    checkpoint = load_or_set_aside(checkpoint_path, lease)
     before = (
         float(checkpoint.get("seconds", 0.0)) if checkpoint else 0.0
     )  # of earlier attempts, as far as they count
@@ -117,12 +125,11 @@ def run(
         job.module.load_state_dict(checkpoint["state_dict"])
         replay(folder / "metrics.jsonl", listener.log)
     else:
-        keeper = RunCheckpoint(checkpoint_path, len(job.data.val), check_lease, seconds)
+        keeper = RunCheckpoint(checkpoint_path, len(job.data.val), lease, seconds)
         with (company or NoCompany()).joined() as world:
             chosen = fit(job, folder, checkpoint, keeper, world, listener.log)
         train_seconds = seconds()
-        check_lease()
-        save_finished(checkpoint_path, job.module, chosen, train_seconds)
+        save_finished(checkpoint_path, job.module, chosen, train_seconds, lease)
     data, config = job.data, job.config
     metrics: dict[str, Any] = dict(chosen)
     for name, split in (("train", data.train), ("val", data.val), ("test", data.test)):

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from importlib.resources import files
@@ -41,11 +42,15 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 def write_report(outputs: Path) -> Path:
     """Write <outputs>/report/index.html from all figures drawn so far, and return its path."""
     outputs = Path(outputs)
-    records = read_records(outputs / "figures")
+    damaged: list[str] = []
+    records = read_records(outputs / "figures", damaged)
     if not records:
         raise UserError(
             f"There are no figures in {outputs / 'figures'} to report; draw one with `make reproduce-figure`."
+            + " ".join(["", *damaged])
         )
+    for sentence in damaged:
+        print(sentence, file=sys.stderr, flush=True)
     path = outputs / "report" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     # "replace": half of a surrogate pair is legal in JSON and cannot be written as UTF-8.

@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import io
 import re
 import struct
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from lmsweep.figures.claims.verdicts import ClaimRow, claim_rows
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.record import Missing, Record, Selected
 from lmsweep.figures.words import count, text
+from lmsweep.files import digest
 
 ROWS_SHOWN = 200
 # Pictures are made for 200 dpi on paper: this large they are sharp, and their 8 pt text is read with ease.
@@ -69,7 +71,7 @@ class Section:
 
 def section(path: Path, record: Record) -> Section:
     """Everything the template needs, so that it only has to lay it out; `path` is the record's file."""
-    table = _read_table(path.with_suffix(".csv"))
+    table = _read_table(path.with_suffix(".csv"), record.table)
     shared, choices = _hyperparameters(record.selected)
     below = f"../figures/{quote(record.scale, safe='')}"
     files = [path.with_suffix(suffix) for suffix in (".png", ".pdf", ".csv", ".json")]
@@ -99,12 +101,12 @@ def _picture(path: Path, alt: str) -> Picture | None:
     return Picture("data:image/png;base64," + base64.b64encode(png).decode(), width, height, alt)
 
 
-def _read_table(path: Path) -> Table | None:
-    if not path.is_file():
-        return None
+def _read_table(path: Path, checksum: str) -> Table | None:
+    data = path.read_bytes() if path.is_file() else b""
+    if checksum not in ("", digest(data)):
+        return None  # changed since the figure was drawn
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.reader(file) if row]
+        rows = [row for row in csv.reader(io.StringIO(data.decode(), newline="")) if row]
     except (UnicodeDecodeError, csv.Error):
         return None
     return rows if rows and all(len(row) == len(rows[0]) for row in rows) else None
