@@ -18,16 +18,19 @@ def outputs_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def reported(
-    function: Callable[[], Any], explain: Callable[[Exception], str | None] = lambda _: None
+    function: Callable[[], Any],
+    explain: Callable[[Exception], str | None] = lambda _: None,
+    stopped: str = "Stopped.",
 ) -> None:
     """Call `function`; turn errors meant for the user into one sentence and an exit status.
 
-    `explain` may know a sentence for further errors, which are then about what the user typed.
+    `explain` may know a sentence for further errors, which are then about what the user typed. `stopped` is
+    said after Ctrl-C.
     """
     try:
         function()
     except KeyboardInterrupt:
-        stop("Stopped; the same command goes on from the last checkpoint.", 128 + interrupted_by())
+        stop(stopped, 128 + interrupted_by())
     except ConfigError as error:
         stop(str(error), 2)
     except UserError as error:

@@ -50,7 +50,9 @@ def shown_resolved(arguments: list[str]) -> list[str]:
 
 def reported(function: Callable[[], Any], schema: type[BaseModel] = RunConfig) -> None:
     """Call `function`; turn errors meant for the user, Hydra's too, into a sentence and an exit status."""
-    common.reported(function, lambda error: _explain(schema, error))
+    trains = "dry_run=true" not in sys.argv
+    stopped = "Stopped; the same command goes on from the last checkpoint." if trains else "Stopped."
+    common.reported(function, lambda error: _explain(schema, error), stopped)
 
 
 def _explain(schema: type[BaseModel], error: Exception) -> str | None:

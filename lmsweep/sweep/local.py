@@ -153,9 +153,12 @@ class LocalSweep:
         self.progress.failed(name, reason)
 
 
-def run_here(plan: Plan, request: Request, slots: Sequence[Slot]) -> Outcome:
-    """Run what is missing on this machine, show progress, and print a line about it and what failed."""
-    began = time.monotonic()
+def run_here(plan: Plan, request: Request, slots: Sequence[Slot], began: float | None = None) -> Outcome:
+    """Run what is missing on this machine, show progress, and print a line about it and what failed.
+
+    `began` is when the caller began to plan, if it counts that, too.
+    """
+    began = time.monotonic() if began is None else began
     pool = Pool(slots, preload_for(plan))
     with Progress(plan.about(), len(slots), plan.noun) as progress:
         outcome = LocalSweep(plan, request, pool, progress).run()

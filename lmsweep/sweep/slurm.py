@@ -32,7 +32,6 @@ class SlurmLauncher(LocalLauncher):
 
     def submit(self, plan: Plan, request: Request) -> Outcome:
         """Submit what is missing to the cluster; without `wait` the outcome knows only what was there."""
-        began = time.monotonic()
         at_once = self.options.array_parallelism * self.options.runs_per_job
         with Progress(plan.about(), min(at_once, len(plan.jobs)), plan.noun) as progress:
             sweep = SlurmSweep(plan, request, self.options, progress)
@@ -45,7 +44,8 @@ class SlurmLauncher(LocalLauncher):
                 except KeyboardInterrupt:
                     print("The jobs go on; scancel stops them.", file=sys.stderr, flush=True)
                     raise
-        report(plan, sweep.outcome, progress, began)
+        report(plan, sweep.outcome, progress, self.began)
+        self.began = time.monotonic()
         return sweep.outcome
 
     def describe(self, plan: Plan, request: Request) -> str:

@@ -16,9 +16,10 @@ import torch.distributed as dist
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
-from lmsweep.files import DamagedError, Lease, replacing, write_atomically
+from lmsweep.files import DamagedError, Lease, digest, replacing, write_atomically
 
 FINISHED = "lmsweep_finished"
+METRICS = "lmsweep_metrics"  # size and checksum of metrics.jsonl when the checkpoint was made
 # What reading a damaged archive, or the pickle in it, comes to.
 _UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, EOFError, RuntimeError),
@@ -44,10 +45,20 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     return checkpoint
 
 
-def load_or_set_aside(path: Path, lease: Lease = nullcontext) -> dict[str, Any] | None:
-    """Read a checkpoint; a damaged one is renamed, and training, which starts again, gives the same."""
+def load_or_set_aside(
+    path: Path, lease: Lease = nullcontext, metrics: Path | None = None
+) -> dict[str, Any] | None:
+    """Read a checkpoint; a damaged one is renamed, and training, which starts again, gives the same.
+
+    A checkpoint also counts as damaged when lines have changed that `metrics` had when it was made.
+    """
     try:
-        return load_checkpoint(path)
+        checkpoint = load_checkpoint(path)
+        if checkpoint and metrics and METRICS in checkpoint:
+            size, told = checkpoint[METRICS]
+            if not metrics.exists() or digest(metrics.read_bytes()[:size]) != told:
+                raise DamagedError(metrics, "its first lines are not those of the checkpoint")
+        return checkpoint
     except DamagedError as error:
         with lease():
             path.replace(path.with_name(f"{path.name}.damaged"))
@@ -103,6 +114,7 @@ class RunCheckpoint(pl.Callback):
     ) -> None:
         """Dropout draws from torch's generators, so their state belongs to the run: that of every process."""
         checkpoint["seconds"] = self.seconds()
+        checkpoint |= _metrics_beside(self.path)
         mine = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
         states: list[Any] = [mine] * trainer.world_size
         if trainer.world_size > 1:
@@ -149,5 +161,12 @@ def save_finished(
     """Replace the checkpoint by the chosen weights; `summary` says how they were chosen."""
     # Through memory, because torch hides the reason when it cannot write to a path, such as a full disk.
     buffer = io.BytesIO()
-    torch.save({"state_dict": module.state_dict(), FINISHED: summary, "seconds": seconds}, buffer)
+    kept = {"state_dict": module.state_dict(), FINISHED: summary, "seconds": seconds}
+    torch.save({**kept, **_metrics_beside(path)}, buffer)
     write_atomically(path, buffer.getvalue(), lease)
+
+
+def _metrics_beside(path: Path) -> dict[str, Any]:
+    metrics = path.with_name("metrics.jsonl")
+    lines = metrics.read_bytes() if metrics.exists() else b""
+    return {METRICS: [len(lines), digest(lines)]}

@@ -111,7 +111,7 @@ def run(
     """
     started = time.monotonic()
     checkpoint_path = folder / "checkpoint.ckpt"
-    checkpoint = load_or_set_aside(checkpoint_path, lease)
+    checkpoint = load_or_set_aside(checkpoint_path, lease, folder / "metrics.jsonl")
     before = (
         float(checkpoint.get("seconds", 0.0)) if checkpoint else 0.0
     )  # of earlier attempts, as far as they count

@@ -35,6 +35,7 @@ from lmsweep.training.checkpoint import load_checkpoint
 from lmsweep.training.run import prepare_run, run
 
 FIGURE = "fig2_mnist_noise"
+CASES = int(os.environ.get("N", 500))
 KEYS = (
     *("trainer.max_steps=4", "trainer.val_every=2", "trainer.log_every=1", "trainer.batch_size=8"),
     *("model.width=1", "data.fraction=0.05", "data.label_noise=0,0.4", "seed=0", "method=xent"),
@@ -119,7 +120,7 @@ def check_case(small, outputs: Path, victim: str) -> None:
                 numbers = {key for key in wanted if key != "seconds"}
                 assert {key: row[key] for key in numbers} == {key: wanted[key] for key in numbers}
             else:
-                assert not final
+                assert not final or (row["run"] == third.id and third.id not in victim)
                 assert row["state"] in ("damaged", "pending")
                 assert row["state"] == "pending" or victim in row["reason"]
 
@@ -145,10 +146,10 @@ def check_case(small, outputs: Path, victim: str) -> None:
             assert victim.endswith(".csv") or f"{mean:.4f}"[:4] in text
     # figure, before and after the runs are trained again
     wanted = read_csv(pristine / "figures" / mine.label / f"{FIGURE}.csv").set_index(["method", "x"])
-    for trained in (False, True):
+    for trained in (False, True)[: 1 + (victim.startswith("runs"))]:
         if trained:
             with redirect_stderr(StringIO()):
-                for config in (*mine.runs.values(), third):
+                for config in (*mine.runs.values(), *([third] if third.id in victim else [])):
                     run_training(config)
             check_rows(final=True)
         made = answer(make.make_figure, mine, judged)
@@ -160,11 +161,15 @@ def check_case(small, outputs: Path, victim: str) -> None:
             assert row["selected"] == wanted.loc[key, "selected"]
     # What figures over training steps read
     for folder in Store(outputs).folders():
+        if folder.id == third.id and third.id not in victim:
+            continue
         kept = answer(folder.read_file, folder.metrics)
         assert kept in (None, lines[folder.id])
         assert kept is not None or victim.endswith("metrics.jsonl")
     # What attacks read
     for path in outputs.glob("runs/*/checkpoint.ckpt"):
+        if third.id in str(path) and third.id not in victim:
+            continue
         try:
             state = load_checkpoint(path)
         except DamagedError:
@@ -187,7 +192,7 @@ def test_any_byte_of_any_file_may_change_and_no_number_is_wrong(small, monkeypat
     cases = []
 
     @settings(
-        max_examples=int(os.environ.get("N", 500)),
+        max_examples=CASES,
         deadline=None,
         database=None,
         derandomize=True,
@@ -211,7 +216,7 @@ def test_any_byte_of_any_file_may_change_and_no_number_is_wrong(small, monkeypat
         cases.append(victim)
 
     one()
-    assert len(cases) >= 500
+    assert len(cases) >= CASES
 
 
 def test_an_edited_accuracy_is_noticed_by_status_figure_and_verify(small, tmp_path, capsys):
