@@ -61,7 +61,9 @@ BARS: dict[str, Bar | None] = {
     "sweep_overhead/of joblib and processes": at_most(1.0),
     # Seconds.
     "store/figure with everything cached": at_most(10),
-    "store/overview of 10,000 runs": at_most(2),
+    "store/status of 20,000 runs": at_most(3),
+    "store/2,000 runs that are all cached": at_most(5),
+    "store/plan of 50,000 combinations": at_most(30),
     "store/points of 10,000 runs": at_most(2),
     "start_up/help": at_most(3),
     "start_up/run that is done already": at_most(5),

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from pytorch_lightning.loggers.logger import DummyLogger, Logger
+from pytorch_lightning.loggers.logger import DummyLogger
 from pytorch_lightning.profilers import PassThroughProfiler
 
-from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, TrainingBatches
-from lmsweep.files import Lease
 from lmsweep.seeds import derive_seed
 from lmsweep.training.build import build_adversarial
-from lmsweep.training.checkpoint import RunCheckpoint
+from lmsweep.training.checkpoint import METRICS, RunCheckpoint
 from lmsweep.training.evaluate import evaluation_batch
 from lmsweep.training.records import JsonLinesLogger, LossRecord, Mirror, RichProgress, no_mirror
 from lmsweep.training.sync_batch_norm import sync_batch_norm
@@ -52,6 +50,8 @@ def fit(
         keeper,
     ]
     _quiet_lightning()
+    lines = folder / "metrics.jsonl"
+    size, _ = checkpoint[METRICS] if checkpoint and METRICS in checkpoint else (None, None)
     trainer = pl.Trainer(
         accelerator=config.trainer.accelerator,
         devices=world.device(config.trainer.accelerator),
@@ -65,7 +65,9 @@ def fit(
         check_val_every_n_epoch=None,
         gradient_clip_val=config.trainer.gradient_clip,
         log_every_n_steps=log_every,
-        logger=_loggers(config, folder, step, mirror, keeper.lease) if world.rank == 0 else [DummyLogger()],
+        logger=[JsonLinesLogger(lines, config.trainer.max_steps, step, mirror, keeper.lease, size)]
+        if world.rank == 0
+        else [DummyLogger()],
         callbacks=callbacks,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -117,10 +119,6 @@ class _NoProfiler(PassThroughProfiler):
 
     def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
         return self._nothing
-
-
-def _loggers(config: RunConfig, folder: Path, step: int, mirror: Mirror, lease: Lease) -> list[Logger]:
-    return [JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step, mirror, lease)]
 
 
 def _shared(job: "Parts", world: World, step: int) -> AbstractContextManager[None]:

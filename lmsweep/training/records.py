@@ -25,15 +25,16 @@ def no_mirror(_values: Mapping[str, float], _step: int) -> None:
     """Tell nobody."""
 
 
-def replay(path: Path, mirror: Mirror, until: float = math.inf) -> list[str]:
-    """Tell a mirror all lines up to a step, as they were written; return them."""
+def replay(path: Path, mirror: Mirror, until: float = math.inf, size: int | None = None) -> list[str]:
+    """Tell a mirror all lines up to a step, of the first `size` bytes, as they were written; return them."""
     lines: list[str] = []
-    for line in path.read_text().splitlines() if path.exists() else ():
+    data = path.read_bytes()[:size] if path.exists() else b""
+    for line in data.decode(errors="replace").splitlines():
         try:
             values = json.loads(line)
-        except json.JSONDecodeError:  # the line that the process died in
+            step = values.pop("step")
+        except (ValueError, LookupError, AttributeError):  # the line that the process died in
             break
-        step = values.pop("step")
         if step <= until:
             lines.append(line)
             mirror(values, step)
@@ -56,11 +57,13 @@ class JsonLinesLogger(Logger):
         resume_step: int = 0,
         mirror: Mirror = no_mirror,
         lease: Lease = nullcontext,
+        size: int | None = None,
     ) -> None:
+        """`size` is how many bytes the file had when the checkpoint was made."""
         super().__init__()
         self.max_steps = max_steps
         self.mirror = mirror
-        kept = replay(path, mirror, resume_step) if resume_step else []
+        kept = replay(path, mirror, resume_step, size) if resume_step else []
         with replacing(path, lease) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in kept))
             self.file = temporary.open("a", buffering=1)  # a line at a time
