@@ -1,4 +1,4 @@
-"""The time to draw a figure whose runs are all in the store, and to collect ten thousand runs.
+"""The time to draw a figure whose runs are all in the store, and of commands over tens of thousands of runs.
 
 The stores are made by the code that makes real ones; only the numbers in their results are invented.
 """
@@ -15,14 +15,14 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.compose import configured
-from benchmarks.harness import Measured, alternate, beside_torch, import_torch
+from benchmarks.harness import Measured, alternate, beside_torch, import_torch, summary
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.figures.collect import run_rows
-from lmsweep.store.overview import overview
+from lmsweep.store.index import SETTLED_NANOSECONDS
 from lmsweep.store.store import Store
 
-FIGURE, MANY, ROUNDS = "fig2_mnist_noise", 10_000, 5
+FIGURE, MANY, COLLECTED, CACHED, PLANNED, ROUNDS = "fig2_mnist_noise", 20_000, 10_000, 2_000, 50_000, 5
 # What was just written is read from memory wherever it is, but a disk takes minutes to delete 40,000 files.
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - a folder of our own is made inside
 AXES = ("data.label_noise", "data.fraction")
@@ -33,20 +33,21 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         if "store/figure with everything cached" in rows:
             yield _figure(Path(folder, "figure"))
-        if any("10,000" in row for row in rows):
+        if any("0,000 runs" in row for row in rows):
             yield from _collected(Path(folder, "many"))
+        if any("cached" in row and "2,000" in row for row in rows):
+            yield _cached(Path(folder, "cached"))
+        if any("50,000" in row for row in rows):
+            yield _planned(Path(folder, "planned"))
 
 
 def _figure(outputs: Path) -> Measured:
     sweep = read_sweep(FIGURE, "smoke", [f"outputs={outputs}"])
     fill(sweep.runs, outputs)
-    command = [sys.executable, "-m", "lmsweep", "reproduce", FIGURE, "--scale", "smoke"]
-    environment = {**os.environ, "LMSWEEP_OUTPUTS": str(outputs)}
 
     def draw() -> None:
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)  # noqa: S603 - our own command
-        if f"{len(sweep.runs)} runs: {len(sweep.runs)} cached" not in done.stdout:
-            raise RuntimeError(f"the figure did not find its runs:\n{done.stdout}")
+        there = f"{len(sweep.runs)} runs: {len(sweep.runs)} cached"
+        _lmsweep(outputs, there, "reproduce", FIGURE, "--scale", "smoke")
 
     times = alternate({"draw": draw, "torch": import_torch}, rounds=ROUNDS)
     if not (outputs / "figures" / "smoke" / f"{FIGURE}.png").exists():
@@ -60,23 +61,57 @@ def _collected(outputs: Path) -> Iterator[Measured]:
     began = time.perf_counter()
     fill(runs, outputs)
     note = f"written in {time.perf_counter() - began:.0f} s"
+    some = dict(list(runs.items())[:COLLECTED])
 
     def seen() -> None:
-        rows = overview(outputs)
-        if sum(row["state"] == "done" for row in rows) != MANY:
-            raise RuntimeError(f"{len(rows)} runs were seen")
+        _lmsweep(outputs, f"{MANY} done", "status")
 
     def collected() -> None:
-        if len(run_rows(runs, Store(outputs), AXES)) != MANY:
+        if len(run_rows(some, Store(outputs), AXES)) != COLLECTED:
             raise RuntimeError("not every run was collected")
 
-    times = alternate({"overview": seen, "points": collected, "torch": import_torch}, rounds=ROUNDS)
-    yield beside_torch("store/overview of 10,000 runs", times, "overview", note)
+    began = time.perf_counter()
+    seen()
+    note += f"; without an index {time.perf_counter() - began:.1f} s"
+    time.sleep(SETTLED_NANOSECONDS / 1e9)  # the index keeps nothing that is younger
+    times = alternate({"status": seen, "points": collected, "torch": import_torch}, rounds=ROUNDS)
+    yield summary("store/status of 20,000 runs", times["status"], "s", note)
     yield beside_torch("store/points of 10,000 runs", times, "points")
 
 
+def _cached(outputs: Path) -> Measured:
+    base = configured(f"outputs={outputs}")
+    runs = [base.model_copy(update={"seed": seed}) for seed in range(CACHED)]
+    fill({config.id: config for config in runs}, outputs)
+
+    def sweep() -> None:
+        _lmsweep(outputs, f"{CACHED} runs: {CACHED} cached", "-m", f"seed=range(0,{CACHED})")
+
+    return summary(
+        "store/2,000 runs that are all cached", alternate({"sweep": sweep}, rounds=ROUNDS)["sweep"], "s"
+    )
+
+
+def _planned(outputs: Path) -> Measured:
+    axes = ("method=xent,margin", "margin.norm=1,2", f"seed=range(0,{PLANNED // 4})")
+
+    def rehearse() -> None:
+        _lmsweep(outputs, f"{PLANNED} jobs", "-m", *axes, "dry_run=true")
+
+    times = alternate({"rehearse": rehearse}, rounds=2)["rehearse"]
+    return summary("store/plan of 50,000 combinations", times, "s", "a dry run, with its probes")
+
+
+def _lmsweep(outputs: Path, answer: str, *words: str) -> None:
+    environment = {**os.environ, "LMSWEEP_OUTPUTS": str(outputs)}
+    command = [sys.executable, "-m", "lmsweep", *words]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)  # noqa: S603 - our own command
+    if answer not in done.stdout:
+        raise RuntimeError(f"{words[0]} did not answer {answer!r}:\n{done.stdout}")
+
+
 def _many(outputs: Path) -> Iterator[RunConfig]:
-    """Ten thousand runs of one sweep: methods, noise, fractions and seeds."""
+    """Twenty thousand runs of one sweep: methods, noise, fractions and seeds."""
     another = ("method=margin", "margin.norm=inf", "margin.layers=input")
     for method in (("method=xent",), ("method=hinge",), ("method=margin",), another):
         base = configured(*method, f"outputs={outputs}")

@@ -189,9 +189,11 @@ def _end_with_parent() -> None:
 
 def _redirect(log: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), sys.stdout.fileno())
-        os.dup2(file.fileno(), sys.stderr.fileno())
+    # A store can be somebody else's: what a link leads to is not written to.
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    os.dup2(file, sys.stdout.fileno())
+    os.dup2(file, sys.stderr.fileno())
+    os.close(file)
     faulthandler.enable()
 
 

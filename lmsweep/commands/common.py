@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
+GOES_ON = "Stopped; the same command goes on from the last checkpoint."
+
+
 def parser_of(command: Callable[..., None], *, scale: str | None = None) -> argparse.ArgumentParser:
     """A parser with the word and the docstring of a command; with `scale`, its default, also --scale."""
     word = command.__name__.removesuffix("_command").replace("_", "-")
@@ -37,7 +40,8 @@ def reported(function: Callable[[], Any], schema: "type[BaseModel] | None" = Non
     try:
         function()
     except KeyboardInterrupt:
-        stop("Stopped; the same command goes on from the last checkpoint.", 128 + interrupted_by())
+        trains = "dry_run=true" not in sys.argv
+        stop(GOES_ON if trains else "Stopped.", 128 + interrupted_by())
     except ConfigError as error:
         stop(str(error), 2)
     except UserError as error:

@@ -139,7 +139,7 @@ def audit_command() -> None:
 
 
 def _audit(config: AuditConfig) -> None:
-    wanted = [audit_measurement(config, find_run(config.outputs, name)) for name in config.runs]
+    wanted = [audit_measurement(config, find_run(config.outputs, name, config.trust)) for name in config.runs]
     console = Console(file=sys.stdout, highlight=False)
     for folder, results in measured([measurement_job(one, runs) for one, runs in wanted]):
         verdict, reasons = judged(config, results)
@@ -176,7 +176,7 @@ def distances_command() -> None:
 
 
 def _distances(config: DistancesConfig) -> None:
-    runs = [find_run(config.outputs, name) for name in config.runs]
+    runs = [find_run(config.outputs, name, config.trust) for name in config.runs]
     jobs = [measurement_job(Measurement("distances", config, (run.id,)), {run.id: run}) for run in runs]
     for folder, results in measured(jobs):
         (method,) = results["methods"].values()

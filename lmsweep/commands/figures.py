@@ -21,10 +21,11 @@ from lmsweep.figures.claims.verdicts import HEAD, claim_rows
 from lmsweep.figures.explain import explain
 from lmsweep.figures.make import make_figure, spec_of
 from lmsweep.figures.markdown import results_page, with_overview
-from lmsweep.figures.record import Record, read_records
+from lmsweep.figures.record import Record, read_record, read_records
 from lmsweep.figures.report import write_report
 from lmsweep.figures.table import MEAN_TOLERANCE, differences, read_csv
 from lmsweep.files import write_atomically
+from lmsweep.store.store import Store
 from lmsweep.tracking.jobs import mirror_figure
 
 STYLES = {"holds": "green", "fails": "red", "not resolved": "yellow", "not run": "dim"}
@@ -117,6 +118,7 @@ def _verify_all(options: argparse.Namespace) -> None:
             if not expected.is_file():
                 raise UserError(f"{expected} is missing: there is nothing to compare {name} with.")
             if drawn.is_file():
+                _check_jobs(options.outputs, drawn.with_suffix(".json"))
                 _compare(str(drawn), read_csv(drawn), read_csv(expected), expected, options.tolerance)
             else:
                 verify_cell(name, options.scale, expected, options.tolerance, options.jobs)
@@ -124,6 +126,17 @@ def _verify_all(options: argparse.Namespace) -> None:
             different.append(str(error))
     if different:
         raise FigureDiffersError("\n".join(different))
+
+
+def _check_jobs(outputs: Path, record: Path) -> None:
+    """Raise when a figure rests on results that were changed after they were measured."""
+    if not record.is_file():
+        return
+    behind = read_record(record)
+    for kind, names in (("runs", behind.runs), ("evaluations", behind.evaluations)):
+        for status, _ in Store(outputs, kind).entries(names).values():
+            if status.get("state") == "damaged":
+                raise FigureDiffersError(status["reason"])
 
 
 def verify_cell(name: str, scale: str, expected: Path, tolerance: float, jobs: int | None = None) -> None:

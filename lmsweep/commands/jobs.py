@@ -46,17 +46,17 @@ FREE = (
 
 def training_job(config: RunConfig, parts: "Parts | None" = None) -> Job:
     """The job of a run; `parts` are what `prepare_run` built, when it was called already."""
-    trainer = config.trainer
+    trainer, identity = config.trainer, config.identity_dict()
     return Job(
         kind="run",
-        id=config.id,
+        id=run_id(identity),
         outputs=config.outputs,
         config=config.to_dict(),
         about=config.about(),
         begin=partial(_training, config, parts),
         summary=accuracies,
         needs=Needs(trainer.accelerator, trainer.threads, trainer.devices, trainer.num_nodes),
-        cell=config.cell,
+        cell=run_id({key: value for key, value in identity.items() if key != "seed"}),
         cost=cost_key(config),
         probe=partial(_probe, config),
         preload=(PRELOAD, *(WANDB if config.tracking.name == "wandb" else ())),
@@ -141,7 +141,7 @@ def _training(config: RunConfig, parts: "Parts | None") -> Iterator[Work]:
             company = first.ranks if first else here
             tracker.open()
             ready = parts or prepare_run(config)
-            results = run(ready, config.id, folder.path, folder.check_lease, company, tracker)
+            results = run(ready, config.id, folder.path, folder.holding, company, tracker)
             return {**results, "cost_key": cost_key(config)}
 
         yield work

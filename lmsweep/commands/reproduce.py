@@ -37,16 +37,18 @@ def reproduce_command(arguments: Sequence[str] | None = None) -> None:
     if not names:
         parser.error("name a figure, or --all")
     stop_on_sigterm()
-    reported(lambda: reproduce([read_sweep(name, options.scale, overrides) for name in names]))
+    began = time.monotonic()
+    reported(lambda: reproduce([read_sweep(name, options.scale, overrides) for name in names], began=began))
 
 
-def reproduce(sweeps: Sequence[Sweep], *, tell: bool = True) -> None:
+def reproduce(sweeps: Sequence[Sweep], *, tell: bool = True, began: float | None = None) -> None:
     """Train the runs of all figures, then evaluate those that figures select, then draw the figures.
 
     Each stage is one plan, submitted to the launcher that the configuration names. Where a launcher does not
     wait, the same command goes on with the next stage. `tell` prints the claims of each figure and its path.
+    `began` is when the sweeps began to be read.
     """
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     for sweep in sweeps:
         spec_of(sweep)  # what is wrong with a figure shows before any training
     launcher, request = make_launcher(sweeps[0].launcher), sweeps[0].request

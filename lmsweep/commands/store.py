@@ -14,9 +14,10 @@ from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.config.identity import dotted
 from lmsweep.config.run import parse
 from lmsweep.errors import UserError
+from lmsweep.files import DamagedError
 from lmsweep.store.archive import pack, unpack
 from lmsweep.store.folder import JobFolder
-from lmsweep.store.housekeeping import collect_garbage, read_yaml, remove
+from lmsweep.store.housekeeping import collect_garbage, remove
 from lmsweep.store.overview import STATES, Row, overview, sweeps
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import runs_of
@@ -50,7 +51,8 @@ def _status(options: argparse.Namespace) -> str:
             settle_jobs(Store(outputs, kind))
     rows = overview(outputs, runs_of(outputs, options.sweep) if options.sweep else None)
     counted = Counter(row["state"] for row in rows)
-    by_sweep = sweeps(outputs, rows) if not options.sweep else [(options.sweep, counted)]
+    damaged: list[str] = []
+    by_sweep = sweeps(outputs, rows, damaged) if not options.sweep else [(options.sweep, counted)]
     evaluations = [] if options.sweep else overview(outputs, kind="evaluations")
     chosen = [row for row in rows if options.state in (None, row["state"])]
     measured = [row for row in evaluations if options.state in (None, row["state"])]
@@ -62,7 +64,7 @@ def _status(options: argparse.Namespace) -> str:
     lines.append(f"{len(rows)} runs in {outputs}  {_counts(counted)}")
     if evaluations:
         lines.append(f"{len(evaluations)} evaluations  {_counts(Counter(r['state'] for r in evaluations))}")
-    lines.append("")
+    lines += [*damaged, ""]
     # Finished evaluations say nothing in a line that their figures do not say better.
     chosen += [row for row in measured if row["state"] != "done"]
     order = {
@@ -93,7 +95,11 @@ def _counts(counts: Counter[str]) -> str:
 def _status_line(row: Row) -> str:
     end = row.get("reason", "")
     if row["state"] == "done":
-        end = f"validation {row['val_accuracy']:.2%}  test {row['test_accuracy']:.2%}"
+        end = "  ".join(
+            f"{name} {row[key]:.2%}"
+            for name, key in (("validation", "val_accuracy"), ("test", "test_accuracy"))
+            if isinstance(row.get(key), float | int)
+        )
         end += f"  ({row['remarks']})" if "remarks" in row else ""
     elif row["state"] == "running":
         job = f", Slurm job {row['slurm']}" if "slurm" in row else ""
@@ -142,8 +148,9 @@ def _store(options: argparse.Namespace) -> str:
         return f"{options.outputs}  {added} runs and evaluations added, {kept} were there already"
     would = "would be " if options.dry_run else ""
     if options.command == "gc":
-        files, size = collect_garbage(options.outputs, dry_run=options.dry_run)
-        return f"{files} files {would}deleted, {size / 1e6:.1f} MB"
+        files, size, damaged = collect_garbage(options.outputs, dry_run=options.dry_run)
+        told = [*damaged, "So no checkpoint of a finished run is deleted."] if damaged else []
+        return "\n".join([*told, f"{files} files {would}deleted, {size / 1e6:.1f} MB"])
     if not (options.runs or options.failed or options.sweep):
         raise UserError("Nothing to delete: name ids of runs, --failed, or --sweep NAME.")
     runs, evaluations = remove(
@@ -162,7 +169,7 @@ def results_table(outputs: Path, only: Iterable[str] | None = None) -> "pd.DataF
 
     store = Store(outputs)
     rows = overview(outputs, only)
-    return pd.DataFrame([{**row, **_columns(read_yaml(store.folder(row["run"]).config))} for row in rows])
+    return pd.DataFrame([{**row, **_columns(store.folder(row["run"]))} for row in rows])
 
 
 def export(outputs: Path, sweep: str | None, file: Path) -> int:
@@ -181,6 +188,9 @@ def export(outputs: Path, sweep: str | None, file: Path) -> int:
     return len(table)
 
 
-def _columns(config: dict[str, Any]) -> dict[str, Any]:
-    keys = dotted({"config": config})
+def _columns(folder: JobFolder) -> dict[str, Any]:
+    try:
+        keys = dotted({"config": folder.read_config()})
+    except DamagedError as error:
+        return {"state": "damaged", "reason": str(error)}
     return {key: json.dumps(value) if isinstance(value, list) else value for key, value in keys.items()}

@@ -34,6 +34,7 @@ class StoredRunsConfig(Node):
     threads: Count
     root: Name
     outputs: Name
+    trust: Annotated[str, Field(description="names of packages, separated by spaces")] = ""
 
     def identity_dict(self) -> dict[str, Any]:
         """The part that can change the result, without the runs.
@@ -42,7 +43,7 @@ class StoredRunsConfig(Node):
         how sums are rounded, so that a sample on the boundary can fall to the other side.
         """
         config = self.model_dump()
-        for key in ("runs", "accelerator", "threads", "root", "outputs"):
+        for key in ("runs", "accelerator", "threads", "root", "outputs", "trust"):
             del config[key]
         return config
 

@@ -23,7 +23,7 @@ def attack_measurements(config: EvaluationConfig) -> tuple[list[Measurement], di
     White-box (`source=self`) is one measurement per run; with any other source it is one per source, because
     the examples of a source are made once for all its targets.
     """
-    targets = [find_run(config.outputs, name) for name in config.runs]
+    targets = [find_run(config.outputs, name, config.trust) for name in config.runs]
     if config.source == "self":
         return [Measurement("attack", config, (run.id,)) for run in targets], {run.id: run for run in targets}
     if not config.attack.transfers:
@@ -45,7 +45,7 @@ def _pairs(config: EvaluationConfig, targets: list[StoredRun]) -> list[tuple[Sto
         return [(source, target) for source in targets for target in targets]
     if config.source == "xent":
         return [(cross_entropy_source(config.outputs, target), target) for target in targets]
-    source = find_run(config.outputs, config.source)
+    source = find_run(config.outputs, config.source, config.trust)
     return [(source, target) for target in targets]
 
 
@@ -60,7 +60,7 @@ def _source(config: AuditConfig, run: StoredRun) -> StoredRun | None:
     if config.source == "none":
         return None
     if config.source != "xent":
-        source = find_run(config.outputs, config.source)
+        source = find_run(config.outputs, config.source, config.trust)
         if source.id == run.id:
             raise ConfigError(
                 f"source={config.source} is the audited run itself: it must be another run, xent or none."

@@ -25,9 +25,10 @@ from lmsweep.data import Dataset, EvaluationBatches, Split
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.jobs import PICTURE
 from lmsweep.evaluation.runs import Runs, StoredRun
+from lmsweep.evaluation.trust import check_types
 from lmsweep.store.folder import JobFolder
 from lmsweep.training.build import build_data, build_module, order_memory
-from lmsweep.training.checkpoint import FINISHED, load_checkpoint
+from lmsweep.training.checkpoint import FINISHED, load_or_set_aside
 
 RESOLUTION = 200
 AROUND = 0.08  # of the data's width, on every side
@@ -78,9 +79,11 @@ def load_run(run: StoredRun, root: str, device: torch.device, which: str = "best
     Data sets are read from `root`: where they were when the run was trained says nothing about here and now.
     """
     path = run.folder.checkpoint if which == "best" else run.folder.last
-    state = load_checkpoint(path)
+    state = load_or_set_aside(path)
     if state is None or FINISHED not in state:
-        raise UserError(f"Run {run.id} has no weights in {path}; delete its folder and train it again.")
+        raise UserError(f"Run {run.id} has no weights in {path}; train it again with force=true.")
+    if run.trust is not None:
+        check_types(run.config, run.trust)
     config = run.config.model_copy(update={"data": run.config.data.model_copy(update={"root": root})})
     data = build_data(config)
     module = build_module(config, data)
@@ -160,7 +163,8 @@ def measure_distances(
         for norm in config.norms
     ]
     title = f"{runs[target].config.method_name()}, run {target}"
-    draw_agreement(agreements, folder.path / PICTURE, title)
+    with folder.replacing(PICTURE) as temporary:
+        draw_agreement(agreements, temporary, title)
     return {"distances": agreements}
 
 
@@ -181,7 +185,7 @@ def draw_agreement(agreements: Sequence[dict[str, Any]], path: Path, title: str)
         panel.set_xlim(left=0)
         panel.set_ylim(bottom=0)
     figure.suptitle(title, fontsize=11)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, format="png")
 
 
 @torch.inference_mode()
@@ -197,15 +201,16 @@ def measure_regions(measurement: Measurement, runs: Runs, folder: JobFolder) -> 
     grid = torch.stack(torch.meshgrid(x, y, indexing="xy"), -1)
     logits = loaded.network(grid.reshape(-1, *train.x.shape[1:]))
     score = (logits[:, 1] - logits[:, 0]).reshape(RESOLUTION, RESOLUTION)
-    np.savez_compressed(
-        folder.path / REGIONS_FILE,
-        x=x.numpy(),
-        y=y.numpy(),
-        score=score.numpy(),
-        train_points=train.x.flatten(1).numpy(),
-        train_labels=train.y.numpy(),
-        test_points=test.x.flatten(1).numpy(),
-        test_labels=test.y.numpy(),
-    )
+    with folder.replacing(REGIONS_FILE) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(
+            file,
+            x=x.numpy(),
+            y=y.numpy(),
+            score=score.numpy(),
+            train_points=train.x.flatten(1).numpy(),
+            train_labels=train.y.numpy(),
+            test_points=test.x.flatten(1).numpy(),
+            test_labels=test.y.numpy(),
+        )
     right = (loaded.network(test.x).argmax(1) == test.y).float().mean()
     return {"test_accuracy": float(right)}

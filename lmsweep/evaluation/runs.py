@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lmsweep.config.run import RunConfig, parse
 from lmsweep.errors import ConfigError, UserError
+from lmsweep.evaluation.trust import check_names
 from lmsweep.store.store import JobFolder, Store
 
 # A comparison of methods holds everything else fixed that counts for a run's identity.
@@ -21,6 +20,7 @@ class StoredRun:
 
     folder: JobFolder
     config: RunConfig
+    trust: str | None = None  # packages that a stored configuration may call; None: it is the caller's own
 
     @property
     def id(self) -> str:
@@ -31,16 +31,19 @@ class StoredRun:
 Runs = Mapping[str, StoredRun]  # by id
 
 
-def find_run(outputs: str, name: str) -> StoredRun:
-    """Find a finished run by its id, by a beginning that no other id has, or by its folder."""
+def find_run(outputs: str, name: str, trust: str = "") -> StoredRun:
+    """Find a finished run by its id, by a beginning that no other id has, or by its folder.
+
+    Its configuration may name code of the packages in `trust`, beside ours and torch's.
+    """
     path = Path(name)
     if (path / "config.yaml").is_file():
-        return _read(JobFolder(path.resolve()))
+        return _read(JobFolder(path.resolve()), trust)
     root = Store(outputs).root
     found = sorted(folder for folder in root.glob("*") if folder.is_dir() and folder.name.startswith(name))
     exact = [folder for folder in found if folder.name == name]
     if len(exact or found) == 1:
-        return _read(JobFolder((exact or found)[0]))
+        return _read(JobFolder((exact or found)[0]), trust)
     if found:
         ids = ", ".join(folder.name for folder in found[:5])
         raise UserError(f"{name} is the beginning of {len(found)} runs ({ids}, ...); write more of its id.")
@@ -57,7 +60,7 @@ def cross_entropy_source(outputs: str, target: StoredRun) -> StoredRun:
     wanted, seed = conditions(target.config), target.config.seed
     rivals = {
         run.config.seed: run
-        for run in _finished_cross_entropy(outputs)
+        for run in _finished_cross_entropy(outputs, target.trust or "")
         if run.config.seed != seed and conditions(run.config) == wanted
     }
     if not rivals:
@@ -85,24 +88,25 @@ def _draw(config: RunConfig) -> tuple[Any, ...]:
     return config.seed, data.fraction, data.label_noise
 
 
-def _finished_cross_entropy(outputs: str) -> Iterator[StoredRun]:
+def _finished_cross_entropy(outputs: str, trust: str) -> Iterator[StoredRun]:
     for path in sorted(Store(outputs).root.glob("*/results.json")):
         folder = JobFolder(path.parent)
         # The results name the method, and are read much faster than a configuration is checked.
         if (folder.read_results() or {}).get("method") != "xent":
             continue
         try:
-            yield _read(folder)
+            yield _read(folder, trust)
         except UserError:
             continue  # made when there were other keys, so it shares its conditions with no other run
 
 
-def _read(folder: JobFolder) -> StoredRun:
-    state = folder.read_status().get("state")
-    if state != "done":
+def _read(folder: JobFolder, trust: str) -> StoredRun:
+    status = folder.read_status()
+    state = status.get("state")
+    if state not in ("done", "damaged"):
         raise UserError(f"Run {folder.id} is not finished (it is {state}); train it first.")
     try:
-        run = StoredRun(folder, parse(_read_config(folder.config)))
+        run = StoredRun(folder, parse(folder.read_config()), trust)
     except ConfigError as error:
         raise UserError(
             f"Run {folder.id} was made by another version of lmsweep ({error}); train it again."
@@ -112,16 +116,7 @@ def _read(folder: JobFolder) -> StoredRun:
             f"{folder.config} describes run {run.id}, not {folder.id}: name the folder {run.id} again, "
             "or train the run again if another version of lmsweep made it."
         )
+    if state == "damaged":
+        raise UserError(status["reason"])
+    check_names(run.config, trust)
     return run
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError):
-        config = None
-    if not isinstance(config, dict):
-        raise UserError(
-            f"{path} is damaged: it must be a configuration; delete the folder and train the run again."
-        )
-    return config

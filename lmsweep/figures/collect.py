@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,7 +15,7 @@ from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.figures.words import text
-from lmsweep.store.store import Store
+from lmsweep.store.store import JobFolder, Store
 
 COLUMNS = ["panel", "method", "x", "seed", "y", "run", "setting", "val"]
 # The seed, and the keys that a method's name tells: these are no hyperparameters.
@@ -166,7 +165,7 @@ def _measured(
     """For each of the runs: x, y and, over training steps, the split of its points."""
     if panel.x.key == "step":
         for row in rows:
-            yield list(_distances(panel, store.folder(row["run"]).metrics))
+            yield list(_distances(panel, store.folder(row["run"])))
     elif panel.x.attack is not None:
         for row in rows:
             curve = curves.get(row["run"], {"strengths": [math.nan], "accuracy": [math.nan]})
@@ -177,8 +176,8 @@ def _measured(
             yield [(x, y, {}) for x in xs]
 
 
-def _distances(panel: Panel, metrics: Path) -> Iterator[tuple[float, float, dict[str, str]]]:
-    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+def _distances(panel: Panel, folder: JobFolder) -> Iterator[tuple[float, float, dict[str, str]]]:
+    lines = [json.loads(line) for line in folder.read_file(folder.metrics).splitlines()]
     for split, name in SPLITS.items():
         key = f"distance/{split}/{panel.y.metric.removeprefix(DISTANCE_METRIC)}"
         yield from ((line["step"], line[key], {"split": name}) for line in lines if key in line)
@@ -207,8 +206,10 @@ def expected_cells(
         runs = {name: run for name, run in sweep.runs.items() if names(run, panel.methods)}
         for (name, run), xs in zip(runs.items(), places(panel, runs.values(), attacks), strict=True):
             status = Store(sweep.outputs).folder(name).read_status()
-            reason = f"failed: {status['reason']}" if status.get("state") == "failed" else "not trained"
-            if panel.attack and status.get("state") == "done":
+            state, reason = status.get("state"), "not trained"
+            if state in ("failed", "damaged"):
+                reason = f"{state}: {status['reason']}"
+            if panel.attack and state == "done":
                 reason = "not evaluated"
             for method, x in product(names(run, panel.methods), xs):
                 cells.setdefault((panel.name, method, x), reason)

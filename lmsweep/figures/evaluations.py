@@ -1,5 +1,6 @@
 """Which measurements a figure needs of its selected runs, and the results that the store has."""
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +150,8 @@ def read_regions(wanted: Sequence[Wanted]) -> list[Regions]:
     """The decision regions that the store has."""
     found = []
     for one, results in _stored(wanted):
-        with np.load(one.folder.path / REGIONS_FILE, allow_pickle=False) as arrays:
+        kept = one.folder.read_file(one.folder.path / REGIONS_FILE)
+        with np.load(io.BytesIO(kept), allow_pickle=False) as arrays:
             found.append(Regions(one.name, **arrays, test_accuracy=results["test_accuracy"]))
     return found
 

@@ -13,11 +13,10 @@ from typing import Any
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lmsweep.errors import UserError
 from lmsweep.figures.select import SENTENCES, WEIGHTS
 from lmsweep.figures.spec import FigureSpec, Reference
 from lmsweep.figures.statistics import RULE, Verdict
-from lmsweep.files import write_atomically
+from lmsweep.files import DamagedError, digest, read_json, write_json
 
 SCALES = ("smoke", "laptop", "workstation", "paper")  # small ones first
 Rows = Sequence[Mapping[str, Any]]
@@ -101,6 +100,7 @@ class Record(_Part):
     claims: list[JudgedClaim]
     audit: list[Audit]
     references: list[Reference]
+    table: str = ""  # the checksum of the CSV beside the record
 
 
 def build_record(
@@ -167,34 +167,43 @@ def _selected(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def write_record(record: Record, path: Path) -> None:
-    """Write the record in one step."""
+    """Write the record in one step, with the checksum of the CSV that is there already."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(record.model_dump(), indent=2, allow_nan=False) + "\n")
+    table = path.with_suffix(".csv")
+    known = {"table": digest(table.read_bytes())} if table.is_file() else {}
+    write_json(path, {**record.model_dump(), **known})
 
 
 def read_record(path: Path) -> Record:
     """Read what `write_record` wrote; a damaged file is an error that says how to make it again."""
     scale = path.parent.name
-    again = f"draw it again with `make reproduce-figure FIG={path.stem} SCALE={scale}`."
+    again = f"draw it again with `make reproduce-figure FIG={path.stem} SCALE={scale}`"
     try:
-        record = Record.model_validate(json.loads(path.read_bytes()))
+        record = Record.model_validate(read_json(path, again))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
-        raise UserError(f"{path} is damaged ({where}: {first['msg']}); {again}") from None
-    except (ValueError, RecursionError) as error:  # neither JSON nor UTF-8
-        raise UserError(f"{path} is damaged ({error}); {again}") from None
+        raise DamagedError(path, f"{where}: {first['msg']}", again) from None
     if (record.figure, record.scale) != (path.stem, scale):
-        raise UserError(
-            f"{path} is damaged (by its content it is {record.figure} at {record.scale} scale); {again}"
-        )
+        raise DamagedError(path, f"by its content it is {record.figure} at {record.scale} scale", again)
     return record
 
 
-def read_records(folder: Path) -> dict[Path, Record]:
-    """All records in <folder>/<scale>/, by their files: in the paper's order, small scales first."""
+def read_records(folder: Path, damaged: list[str] | None = None) -> dict[Path, Record]:
+    """All records in <folder>/<scale>/, by their files: in the paper's order, small scales first.
+
+    `damaged` gets a sentence about every record that cannot be read; without it, the first one is an error.
+    """
     paths = [path for path in folder.glob("*/*.json") if not path.name.startswith(".")]
-    return {path: read_record(path) for path in sorted(paths, key=_order)}
+    found = {}
+    for path in sorted(paths, key=_order):
+        try:
+            found[path] = read_record(path)
+        except DamagedError as error:
+            if damaged is None:
+                raise
+            damaged.append(str(error))
+    return found
 
 
 def _order(path: Path) -> tuple[list[int | str], int, str]:

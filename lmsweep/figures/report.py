@@ -3,8 +3,10 @@
 import base64
 import csv
 import hashlib
+import io
 import re
 import struct
+import sys
 from collections import Counter
 from collections.abc import Collection, Mapping
 from importlib.resources import files
@@ -23,7 +25,7 @@ from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.record import Missing, Record, Selected, read_records
 from lmsweep.figures.statistics import Verdict
 from lmsweep.figures.words import count, text, version_of
-from lmsweep.files import write_atomically
+from lmsweep.files import digest, write_atomically
 
 ROWS_SHOWN = 200
 # Pictures have 200 dots per inch for print; at this size on a screen their 8 pt text is easy to read.
@@ -39,7 +41,7 @@ def section(path: Path, record: Record) -> Section:
 
     A picture or a table that is not there, or not whole, is None.
     """
-    table = _read_table(path.with_suffix(".csv"))
+    table = _read_table(path.with_suffix(".csv"), record.table)
     shared, choices = _hyperparameters(record.selected)
     below = f"../figures/{quote(record.scale, safe='')}"
     files = [path.with_suffix(suffix) for suffix in (".png", ".pdf", ".csv", ".json")]
@@ -70,12 +72,12 @@ def _picture(path: Path, alt: str) -> dict[str, Any] | None:
     return {"uri": uri, "width": width, "height": height, "alt": alt}
 
 
-def _read_table(path: Path) -> Table | None:
-    if not path.is_file():
-        return None
+def _read_table(path: Path, checksum: str) -> Table | None:
+    data = path.read_bytes() if path.is_file() else b""
+    if checksum not in ("", digest(data)):
+        return None  # changed since the figure was drawn
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.reader(file) if row]
+        rows = [row for row in csv.reader(io.StringIO(data.decode(), newline="")) if row]
     except (UnicodeDecodeError, csv.Error):
         return None
     return rows if rows and all(len(row) == len(rows[0]) for row in rows) else None
@@ -174,11 +176,15 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 
 def write_report(outputs: Path) -> Path:
     """Write <outputs>/report/index.html from all figures drawn so far, and return its path."""
-    records = read_records(outputs / "figures")
+    damaged: list[str] = []
+    records = read_records(outputs / "figures", damaged)
     if not records:
         raise UserError(
             f"There are no figures in {outputs / 'figures'} to report; draw one with `make reproduce-figure`."
+            + " ".join(["", *damaged])
         )
+    for sentence in damaged:
+        print(sentence, file=sys.stderr, flush=True)
     path = outputs / "report" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     # "replace": half of a surrogate pair is legal in JSON and cannot be written as UTF-8.

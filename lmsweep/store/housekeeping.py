@@ -1,62 +1,75 @@
 """Delete what is not needed any more."""
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from lmsweep.errors import UserError
+from lmsweep.files import DamagedError, read_json
 from lmsweep.store.overview import overview
 from lmsweep.store.store import JobFolder, Store
 from lmsweep.store.sweeps import runs_of
 
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, ten times faster
 
-
-def collect_garbage(outputs: Path, *, dry_run: bool = False) -> tuple[int, int]:
+def collect_garbage(outputs: Path, *, dry_run: bool = False) -> tuple[int, int, list[str]]:
     """Delete checkpoints of finished runs that no figure uses, and files of killed processes.
 
-    Returns how many files that were and their size. Results stay; a checkpoint is only needed to attack it.
+    Returns how many files that were, their size, and sentences about figures whose records are damaged: which
+    runs these use is unknown, so all checkpoints stay. Results stay; only attacks need a checkpoint.
+    Links are not followed: what is behind them is not the store's.
     """
-    used = _used_by_figures(outputs)
-    garbage = [path for folder in Store(outputs).folders() for path in _garbage(folder, used)]
-    garbage += [path for folder in Store(outputs, "evaluations").folders() for path in _leftovers(folder)]
+    used, damaged = _used_by_figures(outputs)
+    runs, evaluations = (
+        [folder for folder in Store(outputs, kind).folders() if not folder.path.is_symlink()]
+        for kind in ("runs", "evaluations")
+    )
+    garbage = [path for folder in (*runs, *evaluations) for path in _leftovers(folder)]
+    if not damaged:
+        garbage += [path for folder in runs if folder.id not in used for path in _weights(folder)]
     graves = [grave for kind in ("runs", "evaluations") for grave in Store(outputs, kind).graves()]
     buried = [path for grave in graves for path in grave.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in (*garbage, *buried))
+    size = sum(path.lstat().st_size for path in (*garbage, *buried))
     if not dry_run:
         for path in garbage:
-            path.unlink()
+            path.unlink(missing_ok=True)
         for grave in graves:
             shutil.rmtree(grave, ignore_errors=True)  # its process may live, and delete it at the same time
-    return len(garbage) + len(buried), size
+    return len(garbage) + len(buried), size, damaged
 
 
-def _used_by_figures(outputs: Path) -> set[str]:
-    """The runs behind the figures that have been drawn: each figure's record lists them under `runs`."""
+def _used_by_figures(outputs: Path) -> tuple[set[str], list[str]]:
+    """The runs behind the figures that have been drawn: each figure's record lists them under `runs`.
+
+    Also a sentence about every record that cannot be read.
+    """
     records = sorted((outputs / "figures").glob("*/*.json"))
     if not records:
         raise UserError(
             f"There is no figure in {outputs / 'figures'}, so every checkpoint would be deleted; draw one "
             "first (make reproduce-figure), or delete runs with `lmsweep store rm`."
         )
-    return {run for record in records for run in json.loads(record.read_bytes())["runs"]}
+    used: set[str] = set()
+    damaged = []
+    for record in records:
+        remedy = f"draw it again with `make reproduce-figure FIG={record.stem} SCALE={record.parent.name}`"
+        try:
+            runs = read_json(record, remedy).get("runs")
+            if not isinstance(runs, list):
+                raise DamagedError(record, f"runs is {runs!r}", remedy)
+            used |= {str(run) for run in runs}
+        except DamagedError as error:
+            damaged.append(str(error))
+    return used, damaged
 
 
-def _garbage(folder: JobFolder, used: set[str]) -> Iterator[Path]:
-    status = folder.read_status()
-    yield from _leftovers(folder)
-    if status.get("state") == "done" and folder.id not in used:
-        yield from (path for path in (folder.checkpoint, folder.last) if path.exists())
+def _weights(folder: JobFolder) -> list[Path]:
+    """The checkpoints of a finished run."""
+    kept = [path for path in (folder.checkpoint, folder.last) if path.exists()]
+    return kept if kept and folder.read_status().get("state") == "done" else []
 
 
 def _leftovers(folder: JobFolder) -> Iterator[Path]:
-    """What a process left that was killed while it wrote."""
-    if not folder.is_running():
-        yield from folder.path.glob(".*.tmp")
+    return iter(()) if folder.is_running() else folder.leftovers()
 
 
 def remove(
@@ -90,15 +103,9 @@ def remove(
 
 def _evaluations_of(outputs: Path, runs: set[str]) -> Iterator[str]:
     for folder in Store(outputs, "evaluations").folders():
-        config = read_yaml(folder.config)
-        if runs & {*config.get("targets", ()), config.get("source")}:
+        try:
+            config = folder.read_config()
+        except DamagedError:
+            continue  # nobody knows whose evaluation it is
+        if runs & {*(config.get("targets") or ()), config.get("source")}:
             yield folder.id
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A frozen configuration; {} where it is missing or damaged."""
-    try:
-        content = yaml.load(path.read_bytes(), Loader=_Loader)  # noqa: S506 - a safe loader, in C
-    except (OSError, yaml.YAMLError):
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -1,6 +1,7 @@
 """Leases: which process has a job, and whether that process is still alive."""
 
 import os
+import secrets
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ import psutil
 
 from lmsweep.errors import UserError
 
-# A lease of another host lapses when its heartbeat is this old; on the same host the process is asked.
+# A lease lapses when its heartbeat is this old: the owner is gone, out of reach, or was stopped.
 STALE_AFTER_SECONDS = 600.0
 BUSY_SECONDS = 0.5  # between two looks at a job that another process has
 
@@ -37,7 +38,7 @@ def when_free(work: Callable[[], T]) -> T:
 
 
 class LeaseLostError(UserError):
-    """This process was silent for so long that another one took its job over."""
+    """This process was silent for so long that another one took its job over, or its job was deleted."""
 
 
 class Beats(Protocol):
@@ -48,9 +49,28 @@ class Beats(Protocol):
 
 
 def owner() -> dict[str, Any]:
-    """This process, as a lease names it."""
+    """This process, as a lease names it, and the name of the lease itself."""
     pid = os.getpid()
-    return {"host": socket.gethostname(), "pid": pid, "pid_started": _process_start(pid), **slurm_job()}
+    return {
+        "token": secrets.token_hex(8),
+        "host": socket.gethostname(),
+        "place": place(),
+        "pid": pid,
+        "pid_started": _process_start(pid),
+        **slurm_job(),
+    }
+
+
+def place() -> str:
+    """Where a process id means a process: this boot of this machine, and in it this pid namespace.
+
+    Two containers may have the same host name, and do not see each other's processes.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:  # not Linux, which alone has such namespaces
+        return f"{socket.gethostname()}/{psutil.boot_time():.0f}"
 
 
 def slurm_job() -> dict[str, Any]:
@@ -61,13 +81,18 @@ def slurm_job() -> dict[str, Any]:
 
 def is_alive(status: Mapping[str, Any], heartbeat: Path) -> bool:
     """Whether the process that `status` names still works; `heartbeat` is the file it touches."""
-    if status["host"] == socket.gethostname():
+    if status.get("place") == place():
         started = _process_start(status["pid"])
-        return started is not None and abs(started - status["pid_started"]) < 2  # clocks get adjusted
+        if started is None or abs(started - status["pid_started"]) > 2:  # clocks get adjusted
+            return False
     here = slurm_job()
     if here and here["slurm"] == status.get("slurm") and here["restart"] != status.get("restart"):
         return False  # Slurm started this job again, so what it was before is gone, wherever that was
-    return time.time() - heartbeat.stat().st_mtime < STALE_AFTER_SECONDS
+    silent = time.time() - heartbeat.stat().st_mtime
+    if silent < 0:  # by a clock that is ahead of ours: from now on the heartbeat ages by our clock
+        with suppress(OSError):
+            os.utime(heartbeat)
+    return silent < STALE_AFTER_SECONDS
 
 
 @contextmanager

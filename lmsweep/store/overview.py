@@ -1,18 +1,17 @@
 """Every job of a store at a glance: what `lmsweep status` and `lmsweep store export` show."""
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lmsweep.errors import UserError
+from lmsweep.store.index import Entry
 from lmsweep.store.store import JobFolder, Store
 from lmsweep.store.sweeps import read_sweeps
 
 # `queued`: pending, and a Slurm job is going to train it. `abandoned`: its process is gone without a word;
-# the next sweep takes it over. `damaged`: delete its folder.
+# the next sweep takes it over. `damaged`: a file is not what was written; the next sweep does the work again.
 STATES = ("done", "running", "queued", "failed", "pending", "abandoned", "damaged")
 Row = dict[str, Any]
 
@@ -20,13 +19,12 @@ Row = dict[str, Any]
 def overview(outputs: Path, only: Iterable[str] | None = None, kind: str = "runs") -> list[Row]:
     """One row per run, by id; `only` these when given; with another `kind`, per evaluation."""
     store = Store(outputs, kind)
-    folders = store.folders() if only is None else [store.folder(name) for name in sorted(only)]
-    return [_row(folder) for folder in folders]
+    return [_row(store.folder(name), entry) for name, entry in store.entries(only).items()]
 
 
-def _row(folder: JobFolder) -> Row:
+def _row(folder: JobFolder, entry: Entry) -> Row:
+    status, results = entry
     try:
-        status = folder.read_status()
         state = status.get("state", "pending")
         if state == "running" and not folder.is_running(status):
             state = "abandoned"
@@ -35,24 +33,26 @@ def _row(folder: JobFolder) -> Row:
         row = {"run": folder.id, "state": state, **status.get("about", {})}
         if "slurm" in status:
             row["slurm"] = status["slurm"]
-        if state == "done":
-            results = json.loads(folder.results.read_bytes())
+        if results is not None:
             row |= {"seconds": results["seconds"], **results.get("metrics", {})}
             row |= {"remarks": "; ".join(results["remarks"])} if results.get("remarks") else {}
         elif state in ("running", "abandoned"):
             row |= {"host": status["host"], "pid": status["pid"], "seconds": time.time() - status["started"]}
-        elif state == "failed":
+        elif "reason" in status:
             row["reason"] = status["reason"]
-    except (UserError, OSError, ValueError, KeyError) as error:
+    except (OSError, KeyError, TypeError) as error:  # of a store that another version wrote
         return {"run": folder.id, "state": "damaged", "reason": f"{type(error).__name__}: {error}"}
     return row
 
 
-def sweeps(outputs: Path, rows: Iterable[Row]) -> list[tuple[str, Counter[str]]]:
-    """How many runs of each sweep are in which state; runs that were removed count as `missing`."""
+def sweeps(outputs: Path, rows: Iterable[Row], damaged: list[str]) -> list[tuple[str, Counter[str]]]:
+    """How many runs of each sweep are in which state; runs that were removed count as `missing`.
+
+    `damaged` gets a sentence about every record that cannot be read.
+    """
     states = {row["run"]: row["state"] for row in rows}
     merged: dict[str, set[str]] = {}
-    for _, content in read_sweeps(outputs):
+    for _, content in read_sweeps(outputs, damaged):
         name = f"{content['sweep']}-{content['scale']}" if content["scale"] else content["sweep"]
         merged.setdefault(name, set()).update(content["runs"])
     return [

@@ -1,18 +1,26 @@
 """The store: one folder per job, written so that a crash at any moment leaves every file whole."""
 
 import os
+import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lmsweep.errors import UserError
 from lmsweep.files import locked, unwritable
 from lmsweep.store.folder import JobFolder
+from lmsweep.store.index import Entry, entries
 from lmsweep.store.lease import JobBusyError, owner, slurm_job
 
 _GRAVE = ".removed-"
+_ID = re.compile(r"[0-9A-Za-z][\w-]*")  # no dots and no slashes, so that no id leads out of the store
+
+
+def is_id(text: object) -> bool:
+    """Whether a job can be called so."""
+    return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
 class Store:
@@ -24,6 +32,8 @@ class Store:
 
     def folder(self, job_id: str) -> JobFolder:
         """The folder of a job, whether it exists or not."""
+        if not is_id(job_id):
+            raise UserError(f"{job_id!r} is no id; `lmsweep status` lists the ids in {self.root}.")
         return JobFolder(self.root / job_id)
 
     def folders(self) -> list[JobFolder]:
@@ -33,7 +43,13 @@ class Store:
                 names = sorted(entry.name for entry in entries if entry.is_dir())
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [self.folder(name) for name in names if not name.startswith(".")]
+        return [self.folder(name) for name in names if is_id(name)]
+
+    def entries(self, only: Iterable[str] | None = None) -> dict[str, Entry]:
+        """Status and results of every job, by id; `only` these when given. Results of all are shortened."""
+        if only is None:
+            return entries(self.root, self.folders())
+        return {name: self.folder(name).look() for name in sorted(only)}
 
     def submit(
         self, job_id: str, config: Mapping[str, Any], about: Mapping[str, Any], *, force: bool = False
@@ -47,6 +63,8 @@ class Store:
             status = folder.read_status()
             if (status.get("state") == "done" and not force) or folder.is_running(status):
                 return
+            if force or status.get("state") == "damaged":
+                folder.forget_outcome()
             folder.write_config(config)
             pending = {
                 "state": "pending",
@@ -56,8 +74,6 @@ class Store:
                 "about": dict(about),
             }
             folder.write_status(pending)
-            if force:
-                folder.forget_outcome()
 
     def assign(self, job_id: str, job: str) -> None:
         """Record which Slurm job is going to run a job, unless the job has begun already."""
@@ -75,7 +91,7 @@ class Store:
         folder = self.folder(job_id)
         with locked(self.root):
             status = folder.read_status()
-            if any(status.get(key) != seen.get(key) for key in ("state", "attempt", "slurm")):
+            if any(status.get(key) != seen.get(key) for key in ("state", "token", "attempt", "slurm")):
                 return False
             end = {"state": "failed", "reason": reason, "final": False} if reason else {"state": "pending"}
             folder.write_status({**status, **end, "ended": time.time()})
@@ -94,7 +110,7 @@ class Store:
         """Take a job for this process; None when the job is done already, except with `force`.
 
         Raises JobBusyError while another live process has the job. The lease of a process that is gone is
-        taken over.
+        taken over; what is damaged is forgotten, and the work starts afresh.
         """
         folder = self._folder(job_id)
         with locked(self.root):
@@ -106,23 +122,22 @@ class Store:
                     f"{self.noun} {job_id} is in the hands of process {status['pid']} on {status['host']}; "
                     "wait for it, or stop that process and call again."
                 )
+            if force or status.get("state") == "damaged":
+                folder.forget_outcome()
             folder.write_config(config)
-            folder.attempt = status.get("attempt", 0) + 1
             now = time.time()
             leased = {
                 "state": "running",
-                "attempt": folder.attempt,
+                "attempt": status.get("attempt", 0) + 1,
                 "created": status.get("created", now),
                 "started": now,
                 **owner(),
                 "about": dict(about) if about is not None else status.get("about", {}),
             }
             folder.write_status(leased)
+            folder.token = leased["token"]
             folder.error.unlink(missing_ok=True)
-            if force:
-                folder.forget_outcome()
-            for leftover in folder.path.glob(".*.tmp"):  # of a process that was killed while it wrote
-                leftover.unlink()
+            folder.clear()
         return folder
 
     def give_back(self, job_id: str) -> None:
@@ -142,7 +157,10 @@ class Store:
             # Out of sight in one step, so that a kill in the middle leaves no half of a job.
             grave = self.root / f"{_GRAVE}{job_id}-{os.getpid()}"
             folder.path.rename(grave)
-        shutil.rmtree(grave)
+        if grave.is_symlink():  # what is behind a link is not the store's
+            grave.unlink()
+        else:
+            shutil.rmtree(grave)
         return True
 
     def graves(self) -> list[Path]:

@@ -1,14 +1,14 @@
 """Which runs belong to which sweep: one small file per sweep that was asked for."""
 
 import hashlib
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lmsweep.errors import UserError
-from lmsweep.files import write_atomically
+from lmsweep.files import DamagedError, read_json, write_json
 from lmsweep.provenance import provenance
+from lmsweep.store.store import is_id
 
 UNNAMED = "unnamed"  # sweeps over the command line alone
 
@@ -16,21 +16,41 @@ UNNAMED = "unnamed"  # sweeps over the command line alone
 def record_sweep(outputs: Path, runs: Iterable[str], sweep: str | None, scale: str | None) -> Path:
     """Write down which runs were asked for together; asking again for the same ones changes nothing."""
     ids = sorted(runs)
-    digest = hashlib.sha256(" ".join(ids).encode()).hexdigest()[:8]
     sweep, scale = (sweep, scale) if sweep else (UNNAMED, None)
-    name = f"{sweep}-{scale}" if scale else sweep
-    path = outputs / "sweeps" / f"{name}-{digest}.json"
-    if not path.exists():
+    content = {"sweep": sweep, "scale": scale, "commit": provenance()["commit"], "runs": ids}
+    path = outputs / "sweeps" / f"{_stem(content)}.json"
+    try:
+        _read(path)
+    except (FileNotFoundError, DamagedError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"sweep": sweep, "scale": scale, "commit": provenance()["commit"], "runs": ids}
-        write_atomically(path, json.dumps(content, indent=1) + "\n")
+        write_json(path, content, indent=1)
     return path
 
 
-def read_sweeps(outputs: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The name and the content of every record."""
+def read_sweeps(outputs: Path, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name and the content of every record; `damaged` gets a sentence about each that is none."""
     for path in sorted((outputs / "sweeps").glob("*.json")):
-        yield path.stem, json.loads(path.read_bytes())
+        try:
+            yield path.stem, _read(path)
+        except DamagedError as error:
+            if damaged is not None:
+                damaged.append(str(error))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    remedy = "delete the file, and the same sweep writes it again"
+    content = read_json(path, remedy)
+    runs = content.get("runs")
+    if not isinstance(runs, list) or not all(map(is_id, runs)) or path.stem != _stem(content):
+        raise DamagedError(path, "its name and its runs do not fit", remedy)
+    return content
+
+
+def _stem(content: Mapping[str, Any]) -> str:
+    """A record's file is named by all that the record says of a sweep."""
+    digest = hashlib.sha256(" ".join(content["runs"]).encode()).hexdigest()[:8]
+    sweep, scale = content.get("sweep"), content.get("scale")
+    return f"{sweep}-{scale}-{digest}" if scale else f"{sweep}-{digest}"
 
 
 def sweeps_by_run(outputs: Path) -> dict[str, list[tuple[str, str | None]]]:
@@ -52,11 +72,13 @@ def runs_of(outputs: Path, wanted: str) -> set[str]:
     """The ids of all runs of the sweep `wanted`: its name (at every scale), or the name of one record."""
     found: set[str] = set()
     names = set()
-    for name, content in read_sweeps(outputs):
+    damaged: list[str] = []
+    for name, content in read_sweeps(outputs, damaged):
         names |= {content["sweep"], name}
         if wanted in (content["sweep"], f"{content['sweep']}-{content['scale']}", name):
             found |= set(content["runs"])
     if not found:
         known = ", ".join(sorted(names)) or "none"
-        raise UserError(f"There is no sweep {wanted} in {outputs / 'sweeps'}; there are: {known}.")
+        told = " ".join(["", *damaged])
+        raise UserError(f"There is no sweep {wanted} in {outputs / 'sweeps'}; there are: {known}.{told}")
     return found

@@ -1,6 +1,5 @@
 """What a plan will cost: how much is there already, and how long the rest will take."""
 
-import json
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -19,12 +18,8 @@ from lmsweep.sweep.progress import duration
 def past_seconds(store: Store) -> dict[str, float]:
     """The median duration of the finished runs of each cost key."""
     seconds: dict[str, list[float]] = {}
-    for folder in store.folders():
-        try:
-            results = json.loads(folder.results.read_bytes())
-        except (FileNotFoundError, json.JSONDecodeError):
-            continue  # not finished
-        if "cost_key" in results:
+    for _, results in store.entries().values():
+        if results is not None and "cost_key" in results:
             seconds.setdefault(results["cost_key"], []).append(results["seconds"])
     return {key: statistics.median(values) for key, values in seconds.items()}
 

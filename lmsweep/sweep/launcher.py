@@ -3,6 +3,7 @@
 Hydra instantiates launchers as plugins and calls `launch`, which makes a plan and submits it.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -54,6 +55,7 @@ class LocalLauncher(Launcher):
     def __init__(self, jobs: int | None = None, runs_per_gpu: int = 1) -> None:
         self.jobs = jobs
         self.runs_per_gpu = runs_per_gpu
+        self.began = time.monotonic()  # to plan what is submitted next: users wait for that, too
         self.config: DictConfig
         self.context: HydraContext
         self.task: TaskFunction
@@ -61,7 +63,10 @@ class LocalLauncher(Launcher):
     def submit(self, plan: Plan, request: Request) -> Outcome:
         """Have the jobs of a plan run, as far as they are missing, and say how they ended."""
         states = plan.states(request)
-        return run_here(plan, request, self._places(plan) if "missing" in states.values() else [], states)
+        slots = self._places(plan) if "missing" in states.values() else []
+        outcome = run_here(plan, request, slots, states, self.began)
+        self.began = time.monotonic()
+        return outcome
 
     def describe(self, plan: Plan, request: Request) -> str:
         """What submitting the plan would do, and how long that would take."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from lmsweep.config.run import Request
-from lmsweep.errors import GivenBackError, UserError
+from lmsweep.errors import GivenBackError
 from lmsweep.files import StoreUnwritableError
 from lmsweep.processes import LIVES, Ended, Pool
 from lmsweep.store.job import Results
@@ -32,14 +32,9 @@ class Submission:
 
     def settle(self, name: str, *, cached: bool = False) -> None:
         """Take over what the store says about a job that is done or failed."""
-        folder = self.store.folder(name)
-        try:
-            results = folder.read_results()
-        except (UserError, OSError) as error:
-            self.fail(name, str(error))
-            return
+        status, results = self.store.folder(name).look()
         if results is None:
-            self.fail(name, str(folder.read_status().get("reason", "it failed without a reason")))
+            self.fail(name, str(status.get("reason", "it failed without a reason")))
             return
         if cached:
             self.outcome.results[name] = results
@@ -168,13 +163,18 @@ class LocalSweep(Submission):
 
 
 def run_here(
-    plan: Plan, request: Request, slots: Sequence[Slot], states: Mapping[str, State] | None = None
+    plan: Plan,
+    request: Request,
+    slots: Sequence[Slot],
+    states: Mapping[str, State] | None = None,
+    began: float | None = None,
 ) -> Outcome:
     """Run what is missing on this machine, show progress, and print a line about it and what failed.
 
-    `states` are those of the plan, when they have been read already.
+    `states` are those of the plan, when they have been read already; `began` is when the caller began to
+    plan, if that counts, too.
     """
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     pool = Pool(slots, preload_for(plan))
     with Progress(plan.about(), len(slots), plan.noun) as progress:
         outcome = LocalSweep(plan, request, progress, pool).run(states or plan.states(request))

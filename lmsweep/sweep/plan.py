@@ -58,7 +58,9 @@ class Plan:
     def states(self, request: Request) -> dict[str, State]:
         """What has to be done about each job."""
         store = self.store
-        return {name: state_for(store.folder(name).read_status(), request) for name in self.jobs}
+        there = {folder.id for folder in store.folders()}
+        looked = {name: store.folder(name).read_status() if name in there else {} for name in self.jobs}
+        return {name: state_for(status, request) for name, status in looked.items()}
 
     def counts(self, request: Request) -> Counter[State]:
         """How many jobs are in which state."""

@@ -95,7 +95,6 @@ class SlurmLauncher(LocalLauncher):
         self.options = SlurmOptions.parse(keys)
 
     def submit(self, plan: Plan, request: Request) -> Outcome:
-        began = time.monotonic()
         at_once = self.options.array_parallelism * self.options.runs_per_job
         with Progress(plan.about(), min(at_once, len(plan.jobs)), plan.noun) as progress:
             sweep = SlurmSweep(plan, request, progress, self.options)
@@ -108,7 +107,8 @@ class SlurmLauncher(LocalLauncher):
                 except KeyboardInterrupt:
                     print("The jobs go on; scancel stops them.", file=sys.stderr, flush=True)
                     raise
-        report(plan, sweep.outcome, progress, began)
+        report(plan, sweep.outcome, progress, self.began)
+        self.began = time.monotonic()
         return sweep.outcome
 
     def describe(self, plan: Plan, request: Request) -> str:

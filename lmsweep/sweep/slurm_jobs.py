@@ -4,7 +4,6 @@ import subprocess
 from collections.abc import Iterable
 from typing import Any
 
-from lmsweep.errors import UserError
 from lmsweep.store.store import Store
 
 ASK_SECONDS = 60.0
@@ -70,13 +69,8 @@ def settle_jobs(store: Store, names: Iterable[str] | None = None) -> set[str]:
 
 def _waiting(store: Store, names: Iterable[str] | None) -> dict[str, dict[str, Any]]:
     """The status of every job that a Slurm job has or is going to run."""
-    folders = store.folders() if names is None else [store.folder(name) for name in names]
-    found = {}
-    for folder in folders:
-        try:
-            status = folder.read_status()
-        except UserError:
-            continue  # damaged, which `status` tells
-        if status.get("slurm") and status.get("state") in ("pending", "running"):
-            found[folder.id] = status
-    return found
+    return {
+        name: status
+        for name, (status, _) in store.entries(names).items()
+        if status.get("slurm") and status.get("state") in ("pending", "running")
+    }

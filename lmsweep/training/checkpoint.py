@@ -1,7 +1,12 @@
 """While a run trains, one file with all that is needed to go on; then, its best and its last weights."""
 
 import io
+import pickle
+import sys
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,20 +16,57 @@ import torch.distributed as dist
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
-from lmsweep.files import replacing, write_atomically
+from lmsweep.files import DamagedError, Lease, digest, replacing, write_atomically
 
 FINISHED = "lmsweep_finished"
 # Which validation accuracy says that weights are the best so far. Clean labels are a yardstick that nobody
 # with noisy ones has: what they would choose is recorded, and not kept as a file.
 CHOSEN_BY = {"best": "val_accuracy", "best_clean": "val_clean_accuracy"}
+METRICS = "lmsweep_metrics"  # size and checksum of metrics.jsonl when the checkpoint was made
+# What reading a damaged archive, or the pickle in it, comes to.
+_UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, EOFError, RuntimeError),
+    *(ValueError, TypeError, LookupError, AttributeError),
+)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """Read a checkpoint without running any code it may contain; None when there is none."""
+    """Read a checkpoint without running any code it may contain; None when there is none.
+
+    Torch does not look at the checksums in its archives; a weight that changed on the disk is noticed here.
+    """
     if not path.exists():
         return None
-    checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            broken = archive.testzip()
+        checkpoint = None if broken else torch.load(path, map_location="cpu", weights_only=True)
+    except _UNREADABLE as error:
+        raise DamagedError(path, error) from None
+    if not isinstance(checkpoint, dict):
+        raise DamagedError(path, f"{broken or 'it'} is not what was written")
     return checkpoint
+
+
+def load_or_set_aside(
+    path: Path, lease: Lease = nullcontext, metrics: Path | None = None
+) -> dict[str, Any] | None:
+    """Read a checkpoint; a damaged one is renamed, and training, which starts again, gives the same.
+
+    A checkpoint also counts as damaged when lines have changed that `metrics` had when it was made.
+    """
+    try:
+        checkpoint = load_checkpoint(path)
+        if checkpoint and metrics and METRICS in checkpoint:
+            size, told = checkpoint[METRICS]
+            if not metrics.exists() or digest(metrics.read_bytes()[:size]) != told:
+                raise DamagedError(metrics, "its first lines are not those of the checkpoint")
+        return checkpoint
+    except DamagedError as error:
+        with lease():
+            path.replace(path.with_name(f"{path.name}.damaged"))
+        print(f"{error} It was set aside.", file=sys.stderr, flush=True)
+        return None
 
 
 class Chosen(NamedTuple):
@@ -38,18 +80,18 @@ class Chosen(NamedTuple):
 class RunCheckpoint(pl.Callback):
     """After each validation: remember the best weights, then save everything in one atomic step.
 
-    `check_lease` is called before the file is replaced; `seconds` says how long the run has trained in all.
+    The file is replaced while `lease` is held; `seconds` says how long the run has trained in all.
     """
 
     def __init__(
         self,
         path: Path,
         val_size: int,
-        check_lease: Callable[[], object] = lambda: None,
+        lease: Lease = nullcontext,
         seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.path = path
-        self.check_lease = check_lease
+        self.lease = lease
         self.seconds = seconds
         self.val_size = val_size
         self.seen_step = 0
@@ -68,9 +110,8 @@ class RunCheckpoint(pl.Callback):
         if trainer.state.fn != TrainerFn.FITTING:
             return  # the validation after the last step: what it saves is the finished checkpoint
         if trainer.is_global_zero:
-            with replacing(self.path) as temporary:
+            with replacing(self.path, self.lease) as temporary:
                 trainer.save_checkpoint(temporary)
-                self.check_lease()
         else:
             trainer.save_checkpoint(self.path)  # takes part in collecting what is saved; only rank 0 writes
 
@@ -87,6 +128,7 @@ class RunCheckpoint(pl.Callback):
     ) -> None:
         """Dropout draws from torch's generators, so their state belongs to the run: that of every process."""
         checkpoint["seconds"] = self.seconds()
+        checkpoint |= _metrics_beside(self.path)
         mine = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
         states: list[Any] = [mine] * trainer.world_size
         if trainer.world_size > 1:
@@ -121,9 +163,22 @@ class RunCheckpoint(pl.Callback):
         self.chosen = {name: Chosen(**best) for name, best in state_dict["chosen"].items()}
 
 
-def save_finished(path: Path, weights: Mapping[str, Tensor], summary: dict[str, Any], seconds: float) -> None:
+def save_finished(
+    path: Path,
+    weights: Mapping[str, Tensor],
+    summary: dict[str, Any],
+    seconds: float,
+    lease: Lease = nullcontext,
+) -> None:
     """Write weights that training is done with; `summary` is what was measured of them."""
     # Through memory, because torch hides the reason when it cannot write to a path, such as a full disk.
     buffer = io.BytesIO()
-    torch.save({"state_dict": dict(weights), FINISHED: summary, "seconds": seconds}, buffer)
-    write_atomically(path, buffer.getvalue())
+    kept = {"state_dict": dict(weights), FINISHED: summary, "seconds": seconds}
+    torch.save({**kept, **_metrics_beside(path)}, buffer)
+    write_atomically(path, buffer.getvalue(), lease)
+
+
+def _metrics_beside(path: Path) -> dict[str, Any]:
+    metrics = path.with_name("metrics.jsonl")
+    lines = metrics.read_bytes() if metrics.exists() else b""
+    return {METRICS: [len(lines), digest(lines)]}

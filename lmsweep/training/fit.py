@@ -16,7 +16,7 @@ from lmsweep.data import EvaluationBatches, TrainingBatches
 from lmsweep.margin.batch_norm import sync_batch_norm
 from lmsweep.seeds import derive_seed
 from lmsweep.training.build import build_adversarial
-from lmsweep.training.checkpoint import RunCheckpoint
+from lmsweep.training.checkpoint import METRICS, RunCheckpoint
 from lmsweep.training.evaluate import evaluation_batch
 from lmsweep.training.records import JsonLinesLogger, LossRecord, Mirror, RichProgress, no_mirror
 from lmsweep.training.world import ALONE, Environment, World
@@ -51,7 +51,9 @@ def fit(
     )
     logger: Logger = DummyLogger()
     if world.rank == 0:
-        logger = JsonLinesLogger(folder / "metrics.jsonl", config.trainer.max_steps, step, mirror)
+        lines = folder / "metrics.jsonl"
+        size, _ = checkpoint[METRICS] if checkpoint and METRICS in checkpoint else (None, None)
+        logger = JsonLinesLogger(lines, config.trainer.max_steps, step, mirror, keeper.lease, size)
     _quiet_lightning()
     trainer = pl.Trainer(
         accelerator=config.trainer.accelerator,

@@ -5,6 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lmsweep.errors import FinalError
-from lmsweep.files import write_atomically
+from lmsweep.files import Lease, replacing
 
 Mirror = Callable[[Mapping[str, float], int], None]  # is told the values of a line, and after which step
 
@@ -24,15 +25,16 @@ def no_mirror(_values: Mapping[str, float], _step: int) -> None:
     """Tell nobody."""
 
 
-def replay(path: Path, mirror: Mirror, until: float = math.inf) -> list[str]:
-    """Tell a mirror all lines up to a step, as they were written; return them."""
+def replay(path: Path, mirror: Mirror, until: float = math.inf, size: int | None = None) -> list[str]:
+    """Tell a mirror all lines up to a step, of the first `size` bytes, as they were written; return them."""
     lines: list[str] = []
-    for line in path.read_text().splitlines() if path.exists() else ():
+    data = path.read_bytes()[:size] if path.exists() else b""
+    for line in data.decode(errors="replace").splitlines():
         try:
             values = json.loads(line)
-        except json.JSONDecodeError:  # the line that the process died in
+            step = values.pop("step")
+        except (ValueError, LookupError, AttributeError):  # the line that the process died in
             break
-        step = values.pop("step")
         if step <= until:
             lines.append(line)
             mirror(values, step)
@@ -43,15 +45,28 @@ class JsonLinesLogger(Logger):
     """One line of JSON per call; lines after the step that training resumes from are dropped first.
 
     A `mirror` is told every line: those that are kept, and then each one that has been written.
+
+    The file is made anew while `lease` is held, and stays open: should another process take the run over, it
+    makes a new file in turn, and what this process still writes goes into one that nobody sees.
     """
 
-    def __init__(self, path: Path, max_steps: int, resume_step: int = 0, mirror: Mirror = no_mirror) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_steps: int,
+        resume_step: int = 0,
+        mirror: Mirror = no_mirror,
+        lease: Lease = nullcontext,
+        size: int | None = None,
+    ) -> None:
+        """`size` is how many bytes the file had when the checkpoint was made."""
         super().__init__()
-        self.path = path
         self.max_steps = max_steps
         self.mirror = mirror
-        kept = replay(path, mirror, resume_step) if resume_step else []
-        write_atomically(path, "".join(f"{line}\n" for line in kept))
+        kept = replay(path, mirror, resume_step, size) if resume_step else []
+        with replacing(path, lease) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in kept))
+            self.file = temporary.open("a", buffering=1)  # a line at a time
 
     @property
     def name(self) -> str:
@@ -75,8 +90,7 @@ class JsonLinesLogger(Logger):
         """
         values = {k: float(v) for k, v in metrics.items() if k != "epoch"}
         steps = min((step or 0) + 1, self.max_steps)
-        with self.path.open("a") as file:
-            file.write(json.dumps({"step": steps, **values}) + "\n")
+        self.file.write(json.dumps({"step": steps, **values}) + "\n")
         self.mirror(values, steps)
 
 

@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from lmsweep.config.run import CONSTANT, NO_TELEMETRY, RunConfig
 from lmsweep.data import Dataset, Split
 from lmsweep.errors import ConfigError
+from lmsweep.files import Lease
 from lmsweep.margin import MarginLoss
 from lmsweep.provenance import energy_joules, provenance
 from lmsweep.training.build import (
@@ -27,7 +29,13 @@ from lmsweep.training.build import (
     check_speed,
     speed_up,
 )
-from lmsweep.training.checkpoint import FINISHED, RunCheckpoint, load_checkpoint, save_finished
+from lmsweep.training.checkpoint import (
+    FINISHED,
+    RunCheckpoint,
+    load_checkpoint,
+    load_or_set_aside,
+    save_finished,
+)
 from lmsweep.training.evaluate import Portrait, evaluate, portrait
 from lmsweep.training.fit import fit
 from lmsweep.training.module import Classifier
@@ -100,19 +108,19 @@ def run(
     job: Parts,
     run_id: str,
     folder: Path,
-    check_lease: Callable[[], object] = lambda: None,
+    lease: Lease = nullcontext,
     company: Company = alone,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Train (or go on training) in `folder` and return the results.
 
-    `check_lease` is called before a checkpoint is replaced, and raises when another process has the run.
+    `lease` is held while a file is replaced, and raises when another process has the run.
     `company` brings the other processes that share the training; this one is rank 0.
     `listener` is told what is recorded.
     """
     started, joules = time.monotonic(), energy_joules()
     checkpoint_path = folder / "checkpoint.ckpt"
-    checkpoint = load_checkpoint(checkpoint_path)
+    checkpoint = load_or_set_aside(checkpoint_path, lease, folder / "metrics.jsonl")
     # Seconds of earlier attempts, up to the checkpoint that this one goes on from.
     before = float(checkpoint.get("seconds", 0.0)) if checkpoint else 0.0
 
@@ -125,16 +133,15 @@ def run(
         job.module.load_state_dict(checkpoint["state_dict"])
         replay(folder / "metrics.jsonl", listener.log)
     else:
-        keeper = RunCheckpoint(checkpoint_path, len(job.data.val), check_lease, seconds)
+        keeper = RunCheckpoint(checkpoint_path, len(job.data.val), lease, seconds)
         with company() as world:
             steps = fit(job, folder, checkpoint, keeper, world, listener.log)
         train_seconds = seconds()
         last = {name: value.detach().clone() for name, value in job.module.state_dict().items()}
         weights = {name: (best.step, best.weights) for name, best in keeper.chosen.items()}
         measured = measure(job, {**weights, "last": (steps, last)})
-        check_lease()
-        save_finished(folder / "last.ckpt", last, measured, train_seconds)
-        save_finished(checkpoint_path, job.module.state_dict(), measured, train_seconds)
+        save_finished(folder / "last.ckpt", last, measured, train_seconds, lease)
+        save_finished(checkpoint_path, job.module.state_dict(), measured, train_seconds, lease)
     config = job.config
     results = {
         "id": run_id,

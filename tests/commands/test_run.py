@@ -11,6 +11,9 @@ import pytest
 import torch
 import yaml
 
+from lmsweep.commands import common
+from lmsweep.commands import run as run_command
+
 # Small enough to be quick, with everything in it that an interruption could spoil: dropout, momentum, decay.
 SHORT = (
     "trainer.max_steps=60",
@@ -291,3 +294,18 @@ def test_help_lists_groups_and_keys_without_importing_torch(lmsweep_command, tmp
     imported = {line.split("|")[-1].strip() for line in done.stderr.splitlines()}
     assert "hydra" in imported
     assert "torch" not in imported
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("words", "goes_on"), [((), True), (("-m", "seed=0,1", "dry_run=true"), False)])
+def test_a_stopped_rehearsal_says_nothing_of_checkpoints(monkeypatch, capsys, words, goes_on):
+    monkeypatch.setattr(sys, "argv", ["lmsweep", *words])
+    for reported in (run_command.reported, common.reported):
+        with pytest.raises(SystemExit):
+            reported(_interrupted)
+        told = capsys.readouterr().err
+        assert told.startswith("Stopped")
+        assert ("checkpoint" in told) == (goes_on and reported is run_command.reported)

@@ -14,8 +14,10 @@ from tests import warm
 from tests.evaluation.conftest import FEW, evaluate, named, request
 
 
-def command(word: str, *arguments: str, outputs: Path) -> subprocess.CompletedProcess[str]:
-    return warm.call("lmsweep", word, *arguments, LMSWEEP_OUTPUTS=str(outputs))
+def command(
+    word: str, *arguments: str, outputs: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return warm.call("lmsweep", word, *arguments, LMSWEEP_OUTPUTS=str(outputs), **environment)
 
 
 def test_a_white_box_evaluation_leaves_its_files_and_is_cached(runs):

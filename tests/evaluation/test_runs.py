@@ -10,6 +10,7 @@ from lmsweep.config.identity import run_id
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.measure import load_run
 from lmsweep.evaluation.runs import cross_entropy_source, find_run
+from lmsweep.files import write_json
 from tests.evaluation.conftest import FEW, evaluate, named, request
 
 
@@ -24,7 +25,7 @@ def test_runs_are_found_by_id_beginning_and_folder(runs, tmp_path):
         find_run(outputs, "")
     status = json.loads((outputs / "runs" / name / "status.json").read_text())
     (tmp_path / "runs" / name).mkdir(parents=True)
-    (tmp_path / "runs" / name / "status.json").write_text(json.dumps({**status, "state": "failed"}))
+    write_json(tmp_path / "runs" / name / "status.json", {**status, "state": "pending"})
     with pytest.raises(UserError, match="not finished"):
         find_run(tmp_path, name)
 
@@ -57,10 +58,10 @@ def test_data_are_read_where_they_are_now(runs, tmp_path, monkeypatch):
     outputs, ids = runs
     monkeypatch.chdir(outputs)
     target = named(ids, "other_data")
-    ((one, _, results),) = evaluate(request(outputs, target, "attack=fgsm", "root=moved"))
+    ((one, _, results),) = evaluate(request(outputs, target, "attack=fgsm", "root=moved", "trust=tests"))
     assert results["curves"][ids["other_data"]]["samples"] == 80
     assert "root" not in one.frozen
-    run = find_run(outputs, ids["other_data"])
+    run = find_run(outputs, ids["other_data"], "tests")
     with pytest.raises(FileNotFoundError, match=str(tmp_path)):
         load_run(run, str(tmp_path), torch.device("cpu"))
     assert run.config.data.root == str(outputs / "data")
@@ -80,7 +81,7 @@ def test_the_default_source_is_the_cross_entropy_run_of_the_cell_with_the_next_s
 def test_runs_with_different_data_do_not_attack_each_other(runs):
     outputs, ids = runs
     with pytest.raises(UserError, match=f"Run {ids['other_data']} cannot attack run {ids['xent0']}"):
-        evaluate(request(outputs, named(ids, "xent0"), f"source='{ids['other_data']}'", *FEW))
+        evaluate(request(outputs, named(ids, "xent0"), f"source='{ids['other_data']}'", "trust=tests", *FEW))
 
 
 @pytest.mark.parametrize(("source", "target"), [("xent1", "xent0"), ("elsewhere", "xent2")])

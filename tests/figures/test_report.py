@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.errors import UserError
+from lmsweep.figures.record import read_record
 from lmsweep.figures.report import write_report
 from tests.figures.drawn import ATTRIBUTE, NASTY, UNICODE, claim, draw, nasty_record, record
 
@@ -209,18 +210,22 @@ def test_no_figures(tmp_path):
     [
         (b'{"figure": ', "Expecting value"),
         (b"\xff\xfe\xff", "decode"),
-        (b"[]", "the whole"),
+        (b"[]", "no mapping"),
         (b'{"figure": "x"}', "scale: Field required"),
         (b"[" * 100_000, "recursion"),
     ],
 )
-def test_a_damaged_record_is_named(outputs, content, reason):
+def test_a_damaged_record_is_named_and_the_others_are_reported(outputs, content, reason, capsys):
     path = outputs / "figures" / "smoke" / "fig3_mnist_ifgsm.json"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=reason) as error:
-        write_report(outputs)
-    assert str(path) in str(error.value)
-    assert "make reproduce-figure FIG=fig3_mnist_ifgsm SCALE=smoke" in str(error.value)
+    page = write_report(outputs).read_text()
+    told = capsys.readouterr().err
+    assert f"{path} is damaged" in told
+    assert reason in told
+    assert "make reproduce-figure FIG=fig3_mnist_ifgsm SCALE=smoke" in told
+    assert "fig3_mnist_ifgsm" not in page
+    with pytest.raises(UserError, match=reason):
+        read_record(path)
 
 
 @pytest.mark.parametrize("change", [{"claims": [claim("a", "perhaps")]}, {"figure": "fig1_toy"}])

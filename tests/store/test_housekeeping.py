@@ -1,6 +1,9 @@
 """`lmsweep store`: what is deleted, what stays, what is exported."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -8,6 +11,7 @@ import yaml
 
 from lmsweep.commands import store as command
 from lmsweep.store.store import Store
+from lmsweep.store.sweeps import record_sweep, runs_of
 from tests.config.test_run import config
 
 METRICS = {"val_accuracy": 0.5, "test_accuracy": 0.25}
@@ -93,3 +97,89 @@ def test_export_has_a_row_per_run_with_configuration_and_results(store, tmp_path
 
 def test_export_names_what_it_cannot_write(store, tmp_path, capsys):
     assert ".csv or .parquet" in refused(capsys, tmp_path, "export", str(tmp_path / "runs.xlsx"))
+
+
+def figure_of(tmp_path, *runs, content=None):
+    record = tmp_path / "figures" / "smoke" / "fig2.json"
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps({"runs": list(runs)}) if content is None else content)
+    return record
+
+
+def test_links_are_not_followed_out_of_the_store(store, tmp_path, capsys, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "runs").mkdir()
+    foreign = Store(outside).lease("mine", config().to_dict(), config().about())
+    foreign.checkpoint.write_bytes(b"x")
+    foreign.finish({"seconds": 2.0, "metrics": METRICS})
+    (store.root / "linked").symlink_to(foreign.path)
+    secret = outside / "secret.txt"
+    secret.write_text("mine")
+    folder = store.folder("unused")
+    folder.checkpoint.unlink()
+    folder.checkpoint.symlink_to(secret)
+    (folder.path / ".x.tmp").symlink_to(secret)
+    (store.root / ".removed-x").symlink_to(outside)
+    figure_of(tmp_path, "used")
+    call(capsys, tmp_path, "gc")
+    assert not folder.checkpoint.is_symlink()
+    assert (secret.read_text(), foreign.checkpoint.read_bytes()) == ("mine", b"x")
+    (folder.path / "more").symlink_to(outside)
+    assert call(capsys, tmp_path, "rm", "unused", "linked") == "2 runs and 0 evaluations deleted"
+    assert (secret.read_text(), foreign.checkpoint.read_bytes()) == ("mine", b"x")
+    assert not (store.root / "linked").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["..", "../evaluations", "/etc", ".lock", "", "a/b", "used/"])
+def test_what_is_no_id_is_refused(store, tmp_path, capsys, name):
+    assert f"{name!r} is no id" in refused(capsys, tmp_path, "rm", name)
+    assert (tmp_path / "evaluations").exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"runs": 3}', "{"])
+def test_while_a_figures_record_is_damaged_no_checkpoint_is_deleted(store, tmp_path, capsys, content):
+    record = figure_of(tmp_path, content=content)
+    told = call(capsys, tmp_path, "gc").splitlines()
+    assert told[0].startswith(f"{record} is damaged")
+    assert "draw it again" in told[0]
+    assert told[-1] == "1 files deleted, 0.0 MB"  # what a killed process left
+    assert store.folder("unused").checkpoint.exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"sweep": "fig2", "scale": null, "runs": ["../x"]}'])
+def test_a_damaged_record_of_a_sweep_is_told_and_written_again(store, tmp_path, capsys, content):
+    path = record_sweep(tmp_path, ["used", "unused"], "fig2", "smoke")
+    other = record_sweep(tmp_path, ["used"], "fig3", "smoke")
+    path.write_text(content)
+    command.status_command(["--outputs", str(tmp_path)])
+    told = capsys.readouterr().out.splitlines()
+    assert "fig3-smoke  1 done" in told
+    assert sum(line.startswith(f"{path} is damaged") for line in told) == 1
+    assert call(capsys, tmp_path, "rm", "--sweep", "fig3", "--dry-run").startswith("1 runs")
+    assert f"{path} is damaged" in refused(capsys, tmp_path, "rm", "--sweep", "fig2")
+    assert record_sweep(tmp_path, ["used", "unused"], "fig2", "smoke") == path
+    assert runs_of(tmp_path, "fig2") == {"used", "unused"}
+    assert other.exists()
+
+
+READ_ONLY = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
+
+
+def test_a_store_that_may_only_be_read_is_read_and_not_told_to_make_room(store, tmp_path):
+    script = f'mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path} && exec "$0" "$@"'
+    if subprocess.run([*READ_ONLY, script, "true"], capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    environment = {**os.environ, "LMSWEEP_OUTPUTS": str(tmp_path)}
+
+    def lmsweep(*words):
+        command = [*READ_ONLY, script, sys.executable, "-m", "lmsweep", *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    seen = lmsweep("status")
+    assert (seen.returncode, seen.stderr) == (0, "")
+    assert "2 done" in seen.stdout
+    told = lmsweep("seed=77", "trainer.max_steps=2")
+    assert told.returncode == 1
+    assert "Read-only file system" in told.stderr
+    assert "make room" not in told.stderr
+    assert "LMSWEEP_OUTPUTS" in told.stderr

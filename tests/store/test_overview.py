@@ -5,11 +5,11 @@ import json
 import socket
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 
 from lmsweep.commands.store import status_command
+from lmsweep.store import index
 from lmsweep.store.overview import overview, sweeps
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import record_sweep, runs_of
@@ -67,7 +67,7 @@ def test_filters_and_json(store, tmp_path, capsys):
     assert runs_of(tmp_path, "fig2_mnist_noise") == set(runs)
     store.submit(runs[0], {}, ABOUT)
     rows = overview(tmp_path)
-    assert sweeps(tmp_path, rows) == [("fig2_mnist_noise-smoke", {"pending": 1, "missing": 1})]
+    assert sweeps(tmp_path, rows, []) == [("fig2_mnist_noise-smoke", {"pending": 1, "missing": 1})]
     answer = json.loads(call(capsys, tmp_path, "--json", "--sweep", "fig2_mnist_noise"))
     assert {row["run"] for row in answer["runs"]} == set(runs)
 
@@ -83,12 +83,13 @@ def test_an_empty_store_is_no_error(tmp_path, capsys):
     assert call(capsys, tmp_path / "none").startswith("0 runs")
 
 
-# Prints how often each kind of file below a folder is opened, and how often a folder is listed.
+# Asks twice, and prints what the second answer opens below a folder, and how often a folder is listed.
 COUNTING = """
 import sys
 from collections import Counter
 from pathlib import Path
 from lmsweep.commands.store import status_command
+from lmsweep.store import index
 
 outputs, seen = sys.argv[1], Counter()
 
@@ -96,25 +97,56 @@ def listen(event, arguments):
     if event in ("open", "os.scandir", "os.listdir") and str(arguments[0]).startswith(outputs):
         seen[Path(str(arguments[0])).name if event == "open" else "listed"] += 1
 
+index.SETTLED_NANOSECONDS = 0
+status_command(["--outputs", outputs])
 sys.addaudithook(listen)
 status_command(["--outputs", outputs])
 print(dict(seen), file=sys.stderr)
 """
 
 
-def test_a_store_is_read_once_whatever_its_size(tmp_path):
-    """Twice for the status, which is looked at for Slurm jobs first; `make bench` has the seconds."""
+def test_a_store_that_has_not_changed_is_not_read_again_whatever_its_size(tmp_path):
+    """The index is read twice, for Slurm jobs first; `make bench` has the seconds."""
     counts = []
-    for size in (50, 200):
+    for size in (5, 50):
         outputs = tmp_path / str(size)
         for number in range(size):
             Store(outputs).lease(f"{number:012x}", {}, ABOUT).finish({"seconds": 2.0, "metrics": METRICS})
         command = [sys.executable, "-c", COUNTING, str(outputs)]
         answer = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert f"{size} done" in answer.stdout
-        counts.append(Counter(ast.literal_eval(answer.stderr)))
-    assert counts[0]["listed"] == counts[1]["listed"] > 0
-    more = counts[1] - counts[0]
-    assert more.keys() == {"status.json", "results.json"}
-    assert more["status.json"] <= 2 * 150
-    assert more["results.json"] <= 150
+        assert answer.stdout.count(f"{size} done") == 2
+        counts.append(ast.literal_eval(answer.stderr))
+    assert counts[0] == counts[1]
+    assert counts[0].keys() == {"listed", ".index.json"}
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Rows are kept however young their files are."""
+    monkeypatch.setattr(index, "SETTLED_NANOSECONDS", 0)
+
+
+def test_the_index_is_made_again_when_it_is_missing_stale_or_damaged(store, tmp_path, at_once):
+    rows = overview(tmp_path)
+    path = store.root / index.NAME
+    whole = path.read_text()
+    for content in (None, "", "[]", whole[:100], whole.replace("0.25", "0.75"), '{"version": 0, "rows": {}}'):
+        path.unlink()
+        if content is not None:
+            path.write_text(content)
+        again = overview(tmp_path)
+        assert [{**row, "seconds": 0} for row in again] == [{**row, "seconds": 0} for row in rows]
+    changed = store.lease("a-done", {}, ABOUT, force=True)
+    assert {row["run"]: row["state"] for row in overview(tmp_path)}["a-done"] == "running"
+    changed.finish({"seconds": 2.0, "metrics": {**METRICS, "test_accuracy": 0.125}})
+    assert overview(tmp_path)[0]["test_accuracy"] == 0.125
+    changed.results.write_text(changed.results.read_text().replace("0.125", "0.925"))
+    assert overview(tmp_path)[0]["state"] == "damaged"
+    assert store.remove("a-done")
+    assert "a-done" not in {row["run"] for row in overview(tmp_path)}
+
+
+def test_a_file_that_has_just_been_written_is_not_kept_in_the_index(store, tmp_path):
+    overview(tmp_path)
+    content = json.loads((store.root / index.NAME).read_text()) if (store.root / index.NAME).exists() else {}
+    assert content.get("rows", {}) == {}

@@ -19,7 +19,9 @@ def store(tmp_path):
 
 
 def on_another_host(folder, **changes):
-    folder.status.write_text(json.dumps({**folder.read_status(), "host": "far-away", **changes}))
+    folder.status.write_text(
+        json.dumps({**folder.read_status(), "host": "far-away", "place": "far", **changes})
+    )
 
 
 def test_a_job_that_was_requeued_takes_its_own_claim_over_at_once(store, monkeypatch):
