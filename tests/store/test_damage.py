@@ -234,7 +234,7 @@ def test_an_edited_accuracy_is_noticed_by_status_figure_and_verify(small, tmp_pa
     assert "results.json is damaged (its checksum does not fit" in row["reason"]
     where = ["--outputs", str(outputs), "--expected", str(pristine / "figures")]
     with pytest.raises(SystemExit):
-        verify.main([FIGURE, "--scale", sweep.label, *where])
+        figures.verify_command([FIGURE, "--scale", sweep.label, *where])
     assert "results.json is damaged" in capsys.readouterr().err
     made = make.make_figure(in_store(sweep, outputs), judged)
     assert ["damaged: " in cell.reason for cell in made.record.missing] == [True]
