@@ -16,6 +16,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lmsweep.commands import figures
 from lmsweep.commands import store as command
 from lmsweep.commands.jobs import run_training, training_job
 from lmsweep.config.sweeps import Sweep, read_sweep
