@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from pathlib import Path
 
 # Each word with the file of this folder that has its function, and what the word does.
 WORDS = {
@@ -34,6 +35,9 @@ lmsweep WORD ...             a command; `lmsweep WORD --help` says more:
 
 def main() -> None:
     """Entry point of `lmsweep`: a word is its own command, anything else is for Hydra: a run or a sweep."""
+    # As `python -m lmsweep` does, so that `model._target_=mine.Net` finds mine.py in this folder.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     if word in ("--help", "-h"):
         print(HELP + "".join(f"  lmsweep {word:<12} {about}\n" for word, (_, about) in WORDS.items()))

@@ -1,0 +1,72 @@
+"""Pages of tasks, from an empty folder: every block runs as shown, by the installed command."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+BLOCK = re.compile(r"^( *)```(bash|python)(?: ([\w.]+))?\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def follow(page: str, folder: Path) -> list[str]:
+    """Do what a page of docs/ says in `folder`; return what each of its blocks printed."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("LMSWEEP_")}
+    printed = []
+    for _, language, file, block in BLOCK.findall((DOCS / page).read_text()):
+        body = textwrap.dedent(block)
+        if file:
+            (folder / file).write_text(body)
+            continue
+        done = subprocess.run(
+            ["bash", "-euc", body] if language == "bash" else [sys.executable, "-c", body],
+            cwd=folder,
+            env={**environment, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=1800,
+        )
+        assert done.returncode == 0, f"{body}\n{done.stdout}\n{done.stderr}"
+        printed.append(done.stdout)
+    return printed
+
+
+def rows(printed: str) -> list[list[str]]:
+    """The rows of a table of Markdown, without its rule."""
+    lines = [line for line in printed.splitlines() if line.startswith("|") and "---" not in line]
+    return [[word.strip() for word in line.split("|")[1:-1]] for line in lines]
+
+
+@pytest.mark.slow
+def test_the_first_hour(tmp_path):
+    one, _, sweep, tables, figure, python = follow("first-hour.md", tmp_path)
+    assert re.search(r"outputs/runs/\w{12}  validation \d\d\.\d+%  test \d\d\.\d+%", one)
+    assert "first  18 done" in sweep
+    assert "at chance level" not in sweep  # examples must be settings that work
+    head, *cells = rows(tables)
+    assert head == ["method", "data.label_noise", "margin.gamma", "mean", "95% interval", "n"]
+    assert len(cells) == 6
+    assert sum("**" in word for cell in cells for word in cell) == 1
+    assert (tmp_path / "first.tex").read_text().startswith(r"\begin{tabular}{lllrlr}")
+    assert len((tmp_path / "first.csv").read_text().splitlines()) == 19
+    assert "18 runs and evaluations added, 0 were there already" in tables
+    assert len(list((tmp_path / "elsewhere" / "runs").glob("*/results.json"))) == 18
+    assert not list((tmp_path / "elsewhere").rglob("*.ckpt"))
+    assert (tmp_path / "outputs" / "report" / "index.html").exists()
+    assert "fig10_mnist_gaussian.png" in figure
+    assert "tensor([" in python
+
+
+@pytest.mark.slow
+def test_the_protocol_for_gamma(tmp_path):
+    one, table = follow("choosing.md", tmp_path)
+    assert "distance/train/input" in (tmp_path / one.split()[0] / "metrics.jsonl").read_text()
+    head, *cells = rows(table)
+    assert head[:3] == ["method", "margin.gamma", "mean"]
+    assert [cell[1] for cell in cells] == ["0.02", "0.05", "0.1"]
+    assert all(float(cell[2].strip("*%")) > 50 for cell in cells)  # settings that work
