@@ -70,7 +70,7 @@ def test_a_point_without_neighbours_shows_its_interval_as_a_bar():
         if isinstance(c, LineCollection)
     ]
     segments = np.concatenate([s for bar in bars for s in bar.get_segments()])
-    assert segments == pytest.approx(np.array([[0.1, 40 - 24.8414], [0.1, 40 + 24.8414]]))
+    assert segments == pytest.approx(np.array([[0.1, 40 - 24.8414], [0.1, 40 + 24.8414]]), abs=1e-3)
 
 
 @pytest.mark.parametrize("n", [1, 2])
