@@ -10,6 +10,7 @@ from tests.evaluation.conftest import composed
 
 # Another value for every key, and by attack the keys that count.
 CHANGES = {
+    "checkpoint": "last",
     "split": "val",
     "samples": 7,
     "batch_size": 3,
@@ -31,7 +32,7 @@ CHANGES = {
     "attack.early_stop": False,
     "tracking.name": "wandb",
 }
-ALWAYS = {"split", "samples", "batch_size", "attack.clip_pixels"}
+ALWAYS = {"checkpoint", "split", "samples", "batch_size", "attack.clip_pixels"}
 AIMED = ALWAYS | {"attack.epsilons", "attack.target", "attack.early_stop"}
 COUNTS = {
     "fgsm": AIMED | {"attack.loss"},
@@ -41,7 +42,8 @@ COUNTS = {
     "gaussian": ALWAYS | {"seed", "attack.stddevs"},
 }
 AUDIT_CHANGES = {
-    **{key: CHANGES[key] for key in ("split", "samples", "batch_size", "seed", "accelerator", "threads")},
+    **{key: CHANGES[key] for key in ("checkpoint", "split", "samples", "batch_size", "seed")},
+    **{"accelerator": "cpu", "threads": 2},
     **{"root": "elsewhere", "outputs": "elsewhere", "source": "none"},
     **{
         "epsilons": [0.25],
@@ -54,7 +56,17 @@ AUDIT_CHANGES = {
     **{f"thresholds.{name}": 0.5 for name in ("tolerance", "other_loss", "more_steps")},
     **{f"thresholds.{name}": 0.5 for name in ("zero_gradients", "unbounded")},
 }
-AUDIT_COUNTS = {"split", "samples", "batch_size", "seed", "epsilons", "alpha", "pgd_steps", "restarts"}
+AUDIT_COUNTS = {
+    "checkpoint",
+    "split",
+    "samples",
+    "batch_size",
+    "seed",
+    "epsilons",
+    "alpha",
+    "pgd_steps",
+    "restarts",
+}
 AUDIT_COUNTS |= {"queries", "unbounded_alpha"}
 
 

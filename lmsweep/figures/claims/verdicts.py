@@ -51,7 +51,7 @@ def check_claims(
 def _judged(claim: Claim, evidence: Evidence, scale: str, same_data: bool) -> JudgedClaim:
     try:
         if not same_data and claim.needs_the_papers_data:
-            raise NotRunError(f"the {scale} scale has other data than the paper")
+            raise NotRunError(f"the {scale} scale has other data than the paper; it takes the paper scale")
         finding = claim.judge(evidence)
     except NotRunError as error:
         finding = Finding("not run", str(error), 0)

@@ -53,7 +53,7 @@ def draw_distances(
                     seeds = [
                         (x, float(y)) for x, ys in zip(step, curve["values"], strict=True) for y in ys.split()
                     ]
-                    axes.plot(*np.array(seeds).reshape(-1, 2).T, ".", color=color, ms=2, mew=0, alpha=0.55)
+                    axes.plot(*np.array(seeds).reshape(-1, 2).T, ".", color=color, ms=2, mew=0, alpha=0.7)
                 if mine.empty:
                     say_missing(axes)
                 axes.set_title(f"{method_style(method).legend}, {names[layer]}")

@@ -77,8 +77,10 @@ def method_style(method: str) -> MethodStyle:
     method, _, variant = method.partition("@")
     if variant:
         whole = method_style(method)
-        label = f"{whole.label}, {variant.rpartition('.')[2].replace('=', ' ')}"
-        off = variant.endswith(("=0", "=null", "=sgd"))
+        key, _, value = variant.partition("=")
+        word = key.rpartition(".")[2].replace("_", " ")
+        label = f"{whole.label}, {value if word == 'name' else f'{word} {value}'}"
+        off = value in ("0", "null", "sgd")
         drawn: dict[str, Any] = {"line": _DASHED, "filled": False} if off else {}
         return replace(whole, label=label, legend=in_math(label), **drawn)
     base, trained = re.fullmatch(r"(.+?)(?:\+(fgsm|pgd))?", method, re.DOTALL).groups()  # type: ignore[union-attr]

@@ -33,7 +33,7 @@ def test_rows_are_layers_columns_are_methods_and_lines_are_splits():
     ]
     for axes, (layer, method) in zip(figure.axes, cells, strict=True):
         assert f"{layer} layer" in axes.get_title()
-        lines = {line.get_label(): line for line in axes.get_lines()}
+        lines = {line.get_label(): line for line in axes.get_lines() if line.get_label() in SPLITS}
         assert list(lines) == list(SPLITS)
         for split, line in lines.items():
             rows = data[(data["layer"] == layer) & (data["method"] == method) & (data["split"] == split)]

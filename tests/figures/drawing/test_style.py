@@ -49,3 +49,10 @@ def test_colour_says_the_norm_fill_and_dash_the_layers():
 def test_norms_are_set_as_in_the_paper_and_dollars_as_dollars():
     assert method_style("margin_linf_all").legend == r"Margin $\ell_{\infty}$, all layers"
     assert in_math("l2 for 5$, small l2x") == r"$\ell_{2}$ for 5\$, small l2x"
+
+
+def test_a_variant_has_the_look_of_its_method_and_says_what_it_goes_without():
+    plain, without = method_style("xent@model.dropout=0.2"), method_style("xent@model.dropout=0")
+    assert (plain.label, without.label) == ("Cross-entropy, dropout 0.2", "Cross-entropy, dropout 0")
+    assert plain.line == method_style("xent").line != without.line
+    assert method_style("margin_l2_all@optimizer.name=sgd").label == "Margin l2, all layers, sgd"
