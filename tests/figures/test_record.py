@@ -16,6 +16,7 @@ CHECKSUMS = {"checksum", "table"}
 KEYS = [
     *["figure", "scale", "title", "paper", "question", "command", "provenance", "selection", "runs"],
     *["evaluations", "seeds", "trained", "missing", "selected", "claims", "audit", "cost", "references"],
+    "table",
 ]
 
 
