@@ -36,6 +36,9 @@ def composed(name: str, overrides: Sequence[str]) -> dict[str, Any]:
         return as_dict(compose(name, list(overrides)))
 
 
+Setting = tuple[list[str], Any]  # where a value goes, and the value
+
+
 class Composer:
     """Hydra's composition, done once per combination of groups and of values that other values depend on.
 
@@ -52,37 +55,44 @@ class Composer:
         self.without = without
         self.parser = OverridesParser.create(config_loader=loader)
         self._bases: dict[tuple[str, ...], DictConfig] = {}
-        self._resolved: dict[tuple[str, ...], dict[str, Any]] = {}
+        self._resolved: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, Any]] = {}
         self._looked_at: dict[tuple[str, ...], set[str]] = {}
-        self._plain: dict[tuple[str, tuple[str, ...]], bool] = {}
+        self._settings: dict[tuple[str, tuple[str, ...]], Setting | None] = {}
         self._parsed: dict[str, Override] = {}
         self._groups: dict[str, bool] = {}
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
-        """The resolved configuration of a job, without Hydra's own part."""
-        parsed = [self._parse(word) for word in overrides]
-        groups = [o for o in parsed if self._is_group(o.key_or_group)]
-        values = [o for o in parsed if not self._is_group(o.key_or_group)]
-        chosen = tuple(str(o.input_line) for o in groups)
-        late = [self._is_plain(o, chosen) for o in values]
-        early = [o for o, plain in zip(values, late, strict=True) if not plain]
-        known = (*chosen, *(str(o.input_line) for o in early))
-        if known not in self._resolved:
-            config = copy.deepcopy(self._base(chosen))
-            ConfigLoaderImpl._apply_overrides_to_config(early, config)
-            self._resolved[known] = as_dict(config)
-        content = dict(self._resolved[known])
-        for override, plain in zip(values, late, strict=True):
-            if plain:
-                _put(content, override.key_or_group.split("."), override.value())
+        """The resolved configuration of a job, without Hydra's own part; jobs share what they do not set."""
+        groups = tuple(word for word in overrides if self._is_group(self._parse(word).key_or_group))
+        rest = [word for word in overrides if word not in groups]
+        settings = [self._setting(word, groups) for word in rest]
+        early = tuple(word for word, setting in zip(rest, settings, strict=True) if setting is None)
+        late = [setting for setting in settings if setting is not None]
+        keys = [self._parse(word).key_or_group.split(".") for word in early]
+        if any(path[: len(key)] == key for path, _ in late for key in keys):
+            early, late = tuple(rest), []  # words about the same keys: their order counts
+        if (groups, early) not in self._resolved:
+            config = copy.deepcopy(self._base(groups))
+            ConfigLoaderImpl._apply_overrides_to_config([self._parse(word) for word in early], config)
+            plain = as_dict(config)
+            self._resolved[groups, early] = plain
+        content = dict(self._resolved[groups, early])
+        for path, value in late:
+            _put(content, path, value)
         return content
 
-    def _is_plain(self, override: Override, groups: tuple[str, ...]) -> bool:
-        """Whether a word sets one value in place of another, and no interpolation can look at it."""
-        word = (str(override.input_line), groups)
-        if word not in self._plain:
-            self._plain[word] = self._replaces_a_value(override, groups)
-        return self._plain[word]
+    def _setting(self, word: str, groups: tuple[str, ...]) -> Setting | None:
+        """The path and the value of a word that sets one value in place of another, which nothing else uses.
+
+        None for words that do more, or whose key is mentioned by an interpolation.
+        """
+        if (word, groups) not in self._settings:
+            override = self._parse(word)
+            plain = self._replaces_a_value(override, groups)
+            self._settings[word, groups] = (
+                (override.key_or_group.split("."), override.value()) if plain else None
+            )
+        return self._settings[word, groups]
 
     def _replaces_a_value(self, override: Override, groups: tuple[str, ...]) -> bool:
         value = override.value()

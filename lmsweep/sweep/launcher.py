@@ -3,6 +3,7 @@
 Hydra instantiates launchers as plugins and calls `launch`, which makes a plan and submits it.
 """
 
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -87,7 +88,11 @@ class LocalLauncher(Launcher):
 
     def _launch_jobs(self, task: JobTask, job_overrides: Sequence[Sequence[str]]) -> list[JobReturn]:
         composer = Composer(self.context.config_loader, self.config, without=("figure",))
-        asked = [task.job(composer.compose(overrides)) for overrides in job_overrides]
+        gc.disable()  # all jobs stay: looking through tens of thousands again and again takes long
+        try:
+            asked = [task.job(composer.compose(overrides)) for overrides in job_overrides]
+        finally:
+            gc.enable()
         plan, request = Plan.of([job for job, _ in asked]), asked[0][1]
         if request.dry_run:
             print(self.describe(plan, request), flush=True)

@@ -16,6 +16,11 @@ JOBS = (
     ["data=cifar10", "data.label_noise=0.2", "model=wide_resnet", "+model.extra=[1,2]"],
     ["optimizer=rmsprop", "~optimizer.momentum", "margin.norm=inf"],
     ["method=xent", "seed=4", "model.channels=[3,4]"],
+    ["margin.gamma=4", "~margin.gamma", "+margin.gamma=5"],
+    ["+model.extra=1", "model.extra=2"],
+    ["margin.gamma=null", "data.root='a b'", "margin.norm=2", "margin.gamma=3"],
+    ["data.root=${outputs}/data", "outputs=elsewhere"],
+    ["outputs=elsewhere"],
 )
 
 

@@ -17,8 +17,8 @@ RESULTS = Path(__file__).parents[2] / "results"
 CHECKSUMS = {"checksum", "table"}
 KEYS = [
     *["figure", "scale", "title", "paper", "question", "command", "provenance", "training"],
-    *["selection", "intervals", "runs"],
-    *["evaluations", "seeds", "trained", "missing", "selected", "claims", "audit", "references"],
+    *["selection", "intervals", "runs", "evaluations", "seeds", "trained", "missing", "selected"],
+    *["claims", "audit", "references", "table"],
 ]
 
 
