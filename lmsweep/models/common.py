@@ -63,7 +63,8 @@ class _ImageGradient(torch.autograd.Function):
     def forward(ctx: Any, out: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(weight)
         ctx.size = x.shape[2:]
-        return out.view_as(out)
+        ctx.mark_dirty(out)  # the same tensor, and no view, which a ReLU in place could not follow
+        return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
