@@ -36,7 +36,6 @@ IGNORED_BY_IDENTITY = (
     "trainer.log_every",
     "trainer.devices",
     "trainer.num_nodes",
-    "trainer.channels_last",  # changes rounding only, as another kind of CPU or number of devices does
     "data.name",
     "data.root",
     "data.workers",
@@ -233,6 +232,8 @@ class RunConfig(Node):
             config.pop("telemetry", None)
         if not self.trainer.compile:
             config["trainer"].pop("compile", None)
+        if self.trainer.channels_last:  # the default; the other order of memory rounds differently
+            config["trainer"].pop("channels_last", None)
         for key in ("mean", "std"):
             if config["data"][key] is None:
                 del config["data"][key]

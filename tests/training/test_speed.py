@@ -114,7 +114,8 @@ def test_a_run_with_both_ends_where_the_plain_one_does(tmp_path, monkeypatch):
 
 
 def test_they_count_for_identity_when_they_are_on_but_for_the_memory_format():
-    assert identity("trainer.compile=false") == identity("trainer.channels_last=false") == identity()
+    assert identity("trainer.compile=false") == identity("trainer.channels_last=true") == identity()
+    assert identity("trainer.channels_last=false") != identity()
     on = {identity("trainer.compile=true"), identity("trainer.precision=bf16-mixed")}
     assert len(on | {identity()}) == 3
 
