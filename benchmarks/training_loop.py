@@ -95,6 +95,7 @@ def in_turn(job: Parts) -> Turns:
         keeper = RunCheckpoint(Path(ours, "checkpoint.ckpt"), len(job.data.val))
         with redirect_stderr(io.StringIO()):  # progress, which belongs to the work and not to our table
             fit(dataclasses.replace(job, telemetry=turns), Path(ours), None, keeper)
+    job.module.load_state_dict(keeper.chosen["best"].weights)
     weights = zip(job.module.network.parameters(), other.module.network.parameters(), strict=True)
     if not all(torch.equal(a, b) for a, b in weights):
         raise RuntimeError("the run and the loop by hand did not train the same network")

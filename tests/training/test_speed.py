@@ -113,7 +113,7 @@ def test_a_run_with_both_ends_where_the_plain_one_does(tmp_path, monkeypatch):
         torch.testing.assert_close(weights[1][name], value, rtol=1e-3, atol=1e-4)
 
 
-def test_they_count_for_identity_when_they_are_on_but_for_the_memory_format():
+def test_what_changes_rounding_counts_for_identity():
     assert identity("trainer.compile=false") == identity("trainer.channels_last=true") == identity()
     assert identity("trainer.channels_last=false") != identity()
     on = {identity("trainer.compile=true"), identity("trainer.precision=bf16-mixed")}
