@@ -8,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.config.identity import dotted
 from lmsweep.config.run import parse
@@ -72,18 +70,19 @@ def _status(options: argparse.Namespace) -> str:
     }
     chosen.sort(key=lambda row: (order.get(row["state"], len(order)), row["run"]))
     shown = chosen if options.all else chosen[:SHOWN]
-    lines += [_status_line(row) + _changed(Store(outputs).folder(row["run"])) for row in shown]
+    lines += [_status_line(row) + _changed(Store(outputs), row) for row in shown]
     if len(shown) < len(chosen):
         lines.append(f"... and {len(chosen) - len(shown)} more; --all shows them")
     return "\n".join(lines).rstrip()
 
 
-def _changed(folder: JobFolder) -> str:
+def _changed(store: Store, row: Row) -> str:
     """Which files the run was trained on, or with, that have other content now."""
+    if "content" not in row:
+        return ""
     try:
-        text = folder.config.read_text()
-        changed = parse(yaml.safe_load(text)).changed_content() if "\ncontent:" in text else []
-    except (OSError, yaml.YAMLError, UserError):
+        changed = parse(store.folder(row["run"]).read_config()).changed_content()
+    except (OSError, UserError):
         return ""  # a state of its own says what is wrong with the folder
     return f"  ({', '.join(changed)} has changed since)" if changed else ""
 

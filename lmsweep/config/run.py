@@ -263,7 +263,8 @@ class RunConfig(Node):
 
     def with_content(self) -> "RunConfig":
         """The run on the content that its files have now: other content makes another run."""
-        return self.model_copy(update={"content": self.content_now()})
+        content = self.content_now()
+        return self.model_copy(update={"content": content}) if content else self
 
     def changed_content(self) -> list[str]:
         """Which files have other content than when the run was configured, as `key=value`."""
@@ -281,6 +282,7 @@ class RunConfig(Node):
             "fraction": self.data.fraction,
             **margin,
             "seed": self.seed,
+            **({"content": ", ".join(self.content)} if self.content else {}),
         }
 
     def method_name(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from lmsweep.figures.spec import FigureSpec
-from lmsweep.figures.statistics import interval, x_key
+from lmsweep.figures.statistics import ENOUGH_SEEDS, interval, x_key
 from lmsweep.files import write_atomically
 
 COLUMNS = ["method", "x", "mean", "low", "high", "n", "selected", "panel", "setting", "val", "values"]
@@ -142,5 +142,6 @@ def _cells(table: pd.DataFrame, keys: list[str]) -> dict[str, tuple[float, int, 
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{repeated} is there twice")
     known = {"low", "high"} <= set(table.columns)
-    widths = (table["high"] - table["low"]).fillna(0.0) if known else [0.0] * len(table)
+    enough = table["n"] >= ENOUGH_SEEDS  # with fewer, nobody knows how much seeds differ
+    widths = (table["high"] - table["low"]).where(enough, 0.0) if known else [0.0] * len(table)
     return dict(zip(names, zip(table["mean"], table["n"], widths, strict=True), strict=True))
