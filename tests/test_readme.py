@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def test_the_readme_has_commands_to_test():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_works_as_shown(copy, command):
-    arguments = ["-m", *command.partition("#")[0].split()]
+    arguments = ["-m", *shlex.split(command, comments=True)]
     if "RUN" in arguments:
         done = call(copy, "-m", "lmsweep", "method=xent", "trainer.max_steps=4", "trainer.val_every=4")
         arguments[arguments.index("RUN")] = Path(done.split()[0]).name

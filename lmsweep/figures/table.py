@@ -19,7 +19,7 @@ COLUMNS = ["method", "x", "mean", "low", "high", "n", "selected", "panel", "sett
 # training can make of that what another seed would make: scikit-learn's digits with 80% noise gave 32%
 # instead of 16% in one of three runs. So means may also differ by what seeds differ, measured by half the
 # widths of both intervals as two legs of a triangle. Of two times three seeds without any difference, 1% of
-# the means are further apart. Where seeds agree, the tolerance stays what it is.
+# the means are further apart. Where seeds agree, or there are two at most, the tolerance stays what it is.
 MEAN_TOLERANCE = 0.02
 _FLOATS = ("x", "step", "mean", "low", "high", "val")
 _KEYS = ("panel", "method", "x", "layer", "split", "step")

@@ -94,7 +94,9 @@ def figure_card(record: "Record") -> Card:
 
 def label(config: RunConfig) -> str:
     """A cell in words: `margin_l2_all digits gamma=0.5 label_noise=0.2`."""
-    about = {k: v for k, v in config.about().items() if k not in ("seed", "model") and PLAIN.get(k) != v}
+    about = {
+        k: v for k, v in config.about().items() if k not in ("seed", "model", "content") and PLAIN.get(k) != v
+    }
     words = [str(about.pop("method")), str(about.pop("data"))]
     return " ".join([*words, *(f"{key}={_short(value)}" for key, value in sorted(about.items()))])
 

@@ -71,7 +71,7 @@ def test_a_source_must_be_another_run_with_the_same_samples(runs):
     with pytest.raises(ConfigError, match="is the audited run itself: it must be another run, xent or none"):
         examine(runs, "xent0", f"source='{ids['xent0'][:9]}'")
     with pytest.raises(UserError, match="they have different data"):
-        examine(runs, "xent0", f"source='{ids['other_data']}'")
+        examine(runs, "xent0", f"source='{ids['other_data']}'", "trust=tests")
     with pytest.raises(ConfigError, match="split=val is not allowed with examples of run"):
         examine(runs, "xent0", f"source='{ids['xent1']}'", "split=val")
 

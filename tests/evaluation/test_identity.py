@@ -18,6 +18,7 @@ CHANGES = {
     "accelerator": "cpu",
     "threads": 2,
     "root": "elsewhere",
+    "trust": "mine",
     "outputs": "elsewhere",
     "source": "xent",
     "attack.epsilons": [0.25],
@@ -44,7 +45,7 @@ COUNTS = {
 AUDIT_CHANGES = {
     **{key: CHANGES[key] for key in ("checkpoint", "split", "samples", "batch_size", "seed")},
     **{"accelerator": "cpu", "threads": 2},
-    **{"root": "elsewhere", "outputs": "elsewhere", "source": "none"},
+    **{"root": "elsewhere", "trust": "mine", "outputs": "elsewhere", "source": "none"},
     **{
         "epsilons": [0.25],
         "alpha": 0.02,

@@ -32,13 +32,15 @@ def test_means_differ_by_more_than_the_tolerance(change, differs):
 
 @pytest.mark.parametrize(("change", "differs"), [(0.24, False), (-0.24, False), (0.26, True), (-0.26, True)])
 def test_means_may_differ_as_much_as_both_intervals_over_seeds_say_together(change, differs):
-    expected = golden_table()
+    expected = golden_table().assign(n=3)
     expected.loc[expected.index[0], ["low", "high"]] = [0.75, 1.05]
     found = expected.assign(mean=expected["mean"] + [change, 0, 0, 0])
     found.loc[found.index[0], ["low", "high"]] = [0.5, 0.9]
     # Half the longest side of a triangle of 0.3, 0.4 and 0.5.
     sentence = f"{CELL}: mean is {0.9 + change:.6g}, expected 0.9 within 0.25."
     assert differences(found, expected) == ([sentence] if differs else [])
+    # Two seeds do not say how much seeds differ.
+    assert "within 0.02." in differences(found.assign(n=2), expected.assign(n=2))[0]
 
 
 def test_n_is_exact():
@@ -60,8 +62,8 @@ def test_cells_are_exact():
 def test_no_number_is_a_difference():
     table = golden_table()
     broken = table.assign(mean=[np.nan, *table["mean"][1:]])
-    assert differences(broken, table) == [f"{CELL}: mean is nan, expected 0.9 within 1.8."]
-    assert differences(table, broken) == [f"{CELL}: mean is 0.9, expected nan within 1.8."]
+    assert differences(broken, table) == [f"{CELL}: mean is nan, expected 0.9 within 0.02."]
+    assert differences(table, broken) == [f"{CELL}: mean is 0.9, expected nan within 0.02."]
     assert differences(broken, broken) == []
 
 

@@ -117,7 +117,7 @@ def test_a_run_that_goes_on_ends_bitwise_like_an_undisturbed_one(tmp_path, monke
 
     def train(folder):
         folder.mkdir(exist_ok=True)
-        return run(prepare_run(config(*words, "trainer.selection=last")), "id", folder)["metrics"]
+        return run(prepare_run(config(*words)), "id", folder)["selections"]["last"]
 
     whole = train(tmp_path / "whole")
     step = Classifier.training_step
