@@ -17,8 +17,18 @@ JOBS  ?=
 TRACKING ?= none
 # What runs the jobs: local (worker processes here) or slurm (a job array on a cluster).
 LAUNCHER ?= local
+# DRY=1 only says what would be done; ARGS are further words: ARGS="seed=7,8 trainer.max_steps=100".
+DRY   ?=
+ARGS  ?=
 REPRODUCE = $(PY) -m lmsweep reproduce --scale $(SCALE) $(if $(JOBS),--jobs $(JOBS)) \
-	tracking=$(TRACKING) hydra/launcher=$(LAUNCHER)
+	tracking=$(TRACKING) hydra/launcher=$(LAUNCHER) $(if $(DRY),dry_run=true) $(ARGS)
+
+# A variable that no target knows would be ignored, and a rehearsal become a sweep.
+KNOWN   = FIG SCALE JOBS TRACKING LAUNCHER DRY ARGS ROW PUBLISH PYTHON PYTEST OMP_NUM_THREADS
+EMPTY  :=
+GIVEN   = $(subst \$(EMPTY) $(EMPTY),+,$(MAKEOVERRIDES))
+UNKNOWN = $(filter-out $(KNOWN),$(foreach given,$(GIVEN),$(firstword $(subst =, ,$(given)))))
+$(if $(strip $(UNKNOWN)),$(error $(UNKNOWN) is not allowed: it must be one of $(KNOWN)))
 
 PYTEST = $(PY) -m pytest --numprocesses 2 --dist worksteal
 # What depends on how a CPU rounds: torch and oneDNN have kernels for each kind, and these variables choose them.
@@ -60,7 +70,7 @@ format: setup ## let ruff format and fix what it can
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-reproduce-figure: setup ## train what a figure needs and draw it: [FIG=fig2_mnist_noise] [SCALE=smoke] [JOBS=2] [LAUNCHER=slurm] [TRACKING=wandb]
+reproduce-figure: setup ## train what a figure needs and draw it: [FIG=fig2_mnist_noise] [SCALE=smoke] [JOBS=2] [LAUNCHER=slurm] [TRACKING=wandb] [DRY=1] [ARGS="seed=7,8"]
 	$(REPRODUCE) $(FIG)
 
 reproduce-all: setup ## every figure: [SCALE=smoke] [JOBS=2]

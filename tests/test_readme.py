@@ -149,6 +149,20 @@ def test_a_target_exists(target):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["DRY=1", "ARGS=seed=7,8 trainer.max_steps=3"], "dry_run=true seed=7,8 trainer.max_steps=3"),
+        (["DRY_RUN=true"], "DRY_RUN is not allowed: it must be one of FIG SCALE"),
+    ],
+)
+def test_what_make_is_given_is_used_or_refused(words, told):
+    command = ["make", "-n", "reproduce-figure", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert told in (done.stderr if "DRY_RUN" in words[0] else done.stdout)
+    assert (done.returncode != 0) == ("DRY_RUN" in words[0])
+
+
 def test_inline_commands_name_what_exists():
     """`make X` and `lmsweep X` in the text of any page."""
     makefile = (ROOT / "Makefile").read_text()

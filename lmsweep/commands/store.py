@@ -65,10 +65,8 @@ def _status(options: argparse.Namespace) -> str:
     lines += [*damaged, ""]
     # Finished evaluations say nothing in a line that their figures do not say better.
     chosen += [row for row in measured if row["state"] != "done"]
-    order = {
-        state: place for place, state in enumerate(("running", "queued", "failed", "damaged", "abandoned"))
-    }
-    chosen.sort(key=lambda row: (order.get(row["state"], len(order)), row["run"]))
+    order = ("running", "queued", "failed", "damaged", "abandoned", "pending", "done")
+    chosen.sort(key=lambda row: (order.index(row["state"]), row["run"]))
     shown = chosen if options.all else chosen[:SHOWN]
     lines += [_status_line(row) + _changed(Store(outputs), row) for row in shown]
     if len(shown) < len(chosen):

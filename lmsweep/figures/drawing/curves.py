@@ -141,7 +141,7 @@ def _x_axis(axes: Axes, panel: Panel, xs: Sequence[float], factor: float) -> Non
         axes.xaxis.set_major_locator(LogLocator(numticks=12))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    elif 0 < len(set(xs)) <= 7:
+    if 0 < len(set(xs)) <= 7:
         axes.set_xticks([factor * x for x in sorted(set(xs))])
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
