@@ -77,8 +77,8 @@ def remove(
 ) -> tuple[int, int]:
     """Delete runs and the evaluations of their checkpoints; all that are asked for, or none.
 
-    `names` are ids, or beginnings that no other id has; `sweep` stands for all runs of a sweep; `failed` keeps
-    the failed ones among these, or among all runs when neither is given. Returns how many runs and
+    `names` are ids, or beginnings that no other id has; `sweep` stands for all runs of a sweep; `failed`
+    keeps the failed ones among these, or among all runs when neither is given. Returns how many runs and
     evaluations that were.
     """
     store = Store(outputs)
