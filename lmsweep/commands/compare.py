@@ -31,7 +31,7 @@ def compare_command(arguments: Sequence[str] | None = None) -> None:
 
 def compare(outputs: Path, first: str, second: str) -> str:
     """The keys and results in which two finished runs differ, in three columns."""
-    runs = [find_run(str(outputs), name) for name in (first, second)]
+    runs = [find_run(str(outputs), name, trust=None) for name in (first, second)]
     configs = [dotted(run.config.to_dict()) for run in runs]
     rows = [("", *(run.id for run in runs)), *_differences(configs, NOT_TRAINED), ("", "", "")]
     metrics = [(run.folder.read_results() or {}).get("metrics", {}) for run in runs]

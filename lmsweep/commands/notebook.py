@@ -60,14 +60,18 @@ def sweep(name: str, *, scale: str = "smoke", **keys: Any) -> "pd.DataFrame":
     return results_table(asked.outputs, asked.runs)
 
 
-def load(run: "str | Run", outputs: str | Path | None = None) -> "TrainedNetwork":
-    """The trained network of a run (its id, or the beginning of one): `.predict(images)` gives classes."""
+def load(run: "str | Run", outputs: str | Path | None = None, trust: str | None = None) -> "TrainedNetwork":
+    """The trained network of a run (its id, or the beginning of one): `.predict(images)` gives classes.
+
+    `trust` names packages of your own whose code the stored run may call (default: LMSWEEP_TRUST).
+    """
     import torch
 
     from lmsweep.evaluation.measure import TrainedNetwork, load_run
 
     name = run if isinstance(run, str) else str(run.folder)
-    stored = find_run(str(outputs or _outputs()), name)
+    trusted = os.environ.get("LMSWEEP_TRUST", "") if trust is None else trust
+    stored = find_run(str(outputs or _outputs()), name, trusted)
     loaded = load_run(stored, stored.config.data.root, torch.device("cpu"))
     return TrainedNetwork(loaded.network, loaded.data.input_shape)
 

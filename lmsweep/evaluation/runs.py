@@ -31,10 +31,11 @@ class StoredRun:
 Runs = Mapping[str, StoredRun]  # by id
 
 
-def find_run(outputs: str, name: str, trust: str = "") -> StoredRun:
+def find_run(outputs: str, name: str, trust: str | None = "") -> StoredRun:
     """Find a finished run by its id, by a beginning that no other id has, or by its folder.
 
-    Its configuration may name code of the packages in `trust`, beside ours and torch's.
+    Its configuration may name code of the packages in `trust`, beside ours and torch's; None for those who
+    only read it.
     """
     path = Path(name)
     if (path / "config.yaml").is_file():
@@ -100,7 +101,7 @@ def _finished_cross_entropy(outputs: str, trust: str) -> Iterator[StoredRun]:
             continue  # made when there were other keys, so it shares its conditions with no other run
 
 
-def _read(folder: JobFolder, trust: str) -> StoredRun:
+def _read(folder: JobFolder, trust: str | None) -> StoredRun:
     status = folder.read_status()
     state = status.get("state")
     if state not in ("done", "damaged"):
@@ -118,5 +119,6 @@ def _read(folder: JobFolder, trust: str) -> StoredRun:
         )
     if state == "damaged":
         raise UserError(status["reason"])
-    check_names(run.config, trust)
+    if trust is not None:
+        check_names(run.config, trust)
     return run
