@@ -84,13 +84,23 @@ def cells(rows: "pd.DataFrame", metric: str) -> "pd.DataFrame":
         raise UserError(f"--metric {metric} is not allowed: it must be one of {allowed or 'none'}.")
     axes = [key for key in filter(_is_axis, done.columns) if done[key].astype(str).nunique() > 1]
     texts = done.assign(**{key: done[key].map(_text).replace("nan", "") for key in axes})
-    found = []
+    found: list[dict[str, Any]] = []
+    about: dict[str, Any] = {}
     for values, part in texts.groupby(["method", *axes], sort=False):
         y = part[metric].to_numpy(float)
         low, high = interval(y)
         about = dict(zip(["method", *(axis.removeprefix("config.") for axis in axes)], values, strict=True))
         found.append({**about, "mean": y.mean(), "low": low, "high": high, "n": len(y)})
+    found.sort(key=lambda row: [_place(str(row[key])) for key in about])
     return pd.DataFrame(found)
+
+
+def _place(value: str) -> tuple[bool, float, str]:
+    """Where a value stands in a column: numbers by their size, words by the alphabet."""
+    try:
+        return False, float(value), ""
+    except ValueError:
+        return True, 0.0, value
 
 
 def _is_axis(column: str) -> bool:
