@@ -189,7 +189,7 @@ def test_a_full_disk_stops_the_sweep_clearly_and_it_goes_on_when_there_is_room(u
     full = sweep(small_disk, *TWELVE)
     assert full.returncode == 1
     last = full.stderr.strip().splitlines()[-1]
-    assert last.startswith(f"{small_disk} cannot be written any more (No space left on device)")
+    assert last.startswith(f"{small_disk} cannot be written (No space left on device): make room")
     assert "Traceback" not in full.stderr
     assert "failed" not in states(small_disk)
     assert 0 < states(small_disk).count("done") < 12

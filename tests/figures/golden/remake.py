@@ -1,4 +1,7 @@
-"""`python -m tests.figures.golden.remake` writes the committed store anew, after a change of the schema."""
+"""`python -m tests.figures.golden.remake` writes the committed store anew, after a change of the schema.
+
+The committed one is of a version without checksums and tokens, which is to be read as well.
+"""
 
 import shutil
 from pathlib import Path
