@@ -130,6 +130,7 @@ def test_a_rehearsal_trains_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_weights_that_were_deleted_are_trained_again(one_figure):
     outputs, _ = one_figure
     (path,) = (outputs / "figures").glob(f"*/{ONE}.json")

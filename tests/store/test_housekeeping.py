@@ -167,6 +167,7 @@ def test_a_damaged_record_of_a_sweep_is_told_and_written_again(store, tmp_path, 
 READ_ONLY = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
 
 
+@pytest.mark.slow
 def test_a_store_that_may_only_be_read_is_read_and_not_told_to_make_room(store, tmp_path):
     script = f'mount --bind {tmp_path} {tmp_path} && mount -o remount,bind,ro {tmp_path} && exec "$0" "$@"'
     if subprocess.run([*READ_ONLY, script, "true"], capture_output=True).returncode:

@@ -52,7 +52,7 @@ def test_the_page_has_counts_and_a_line_per_run_with_what_matters_first(store, t
     )
     assert [line.split()[1] for line in lines[2:]] == [
         *("running", "failed", "damaged", "abandoned"),
-        *("done", "pending"),
+        *("pending", "done"),
     ]
     assert "xent digits label_noise=0.2 seed=1  validation 50.00%  test 25.00%" in "\n".join(lines)
 

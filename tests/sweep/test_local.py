@@ -153,6 +153,7 @@ def test_failing_runs_stop_no_other_and_are_listed_with_their_reasons(tmp_path):
         assert attempts() == expected
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_keeps_dying_fails_with_that_reason(tmp_path):
     grid = (*TINY, "trainer.max_steps=100000", "seed=0", "hydra.launcher.jobs=1")
     parent = start(tmp_path, *grid)
@@ -204,6 +205,7 @@ def test_a_full_disk_stops_the_sweep_clearly_and_it_goes_on_when_there_is_room(u
     assert metrics(small_disk) == undisturbed
 
 
+@pytest.mark.slow
 def test_editing_conf_does_not_change_queued_runs(tmp_path):
     conf = tmp_path / "conf"
     shutil.copytree(config_folder(), conf, symlinks=False)
@@ -221,6 +223,7 @@ def test_editing_conf_does_not_change_queued_runs(tmp_path):
     assert states(outputs) == ["done"] * 4
 
 
+@pytest.mark.slow
 def test_repeats_are_dropped_and_finished_runs_are_not_started_again(tmp_path):
     grid = (*TINY, "method=xent,margin", "margin.gamma=1,2", "seed=0,1")
     first = sweep(tmp_path, *grid)

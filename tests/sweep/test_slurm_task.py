@@ -42,6 +42,7 @@ def signalled():
     return "unharmed"
 
 
+@pytest.mark.slow
 def test_workers_and_their_server_survive_the_warning():
     seen: list[int] = []
     before = signal.signal(signal.SIGUSR2, lambda number, _: seen.append(number))

@@ -95,6 +95,7 @@ def test_compiled_layers_give_the_same_loss(monkeypatch):
     assert relative(every[1], plain[1]) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_run_with_both_ends_where_the_plain_one_does(tmp_path, monkeypatch):
     """From end to end: validation, telemetry, checkpoint and selection included."""
     monkeypatch.setattr("torch.compile", functools.partial(torch.compile, backend="aot_eager"))

@@ -179,9 +179,9 @@ def test_zero_on_a_log_axis_is_refused():
         drawn(panels=panels)
 
 
-def test_a_log_axis_has_plain_numbers():
+def test_a_log_axis_has_plain_numbers_where_the_data_is():
     panels = [{**NOISE, "x": {**NOISE["x"], "scale": "log"}}, WHITE]
     cells = [cell("noise", "xent", x, [0.5]) for x in (0.00125, 0.01, 1.0)]
     axes = draw_curves(aggregate(points(*cells)), figure(panels=panels, references=[]), "smoke scale").axes[0]
     axes.figure.canvas.draw()
-    assert {"0.1", "1", "10", "100"} <= {tick.get_text() for tick in axes.get_xticklabels()}
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0.125", "1", "100"]
