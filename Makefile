@@ -30,7 +30,8 @@ GIVEN   = $(subst \$(EMPTY) $(EMPTY),+,$(MAKEOVERRIDES))
 UNKNOWN = $(filter-out $(KNOWN),$(foreach given,$(GIVEN),$(firstword $(subst =, ,$(given)))))
 $(if $(strip $(UNKNOWN)),$(error $(UNKNOWN) is not allowed: it must be one of $(KNOWN)))
 
-PYTEST = $(PY) -m pytest --numprocesses 2 --dist worksteal
+# Three processes for two cores, because tests wait for commands that they start.
+PYTEST = $(PY) -m pytest --numprocesses 3 --dist worksteal
 # What depends on how a CPU rounds: torch and oneDNN have kernels for each kind, and these variables choose them.
 NUMERIC = tests/margin tests/attacks tests/models tests/training tests/data/test_augment.py \
   tests/commands/test_reproduce.py::test_a_figure_that_is_not_drawn_is_verified_by_training_one_cell_again
@@ -50,7 +51,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-test: setup ## run the tests but the slow ones, in two worker processes
+test: setup ## run the tests but the slow ones
 	$(PYTEST) -m "not slow"
 
 test-all: setup ## run every test, also real Slurm, browsers, whole figures and kill -9 at random moments

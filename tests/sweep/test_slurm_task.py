@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import pytest
 from pytorch_lightning import Trainer
 from pytorch_lightning.plugins.environments import SLURMEnvironment
 
