@@ -169,8 +169,9 @@ def remarks(job: Parts, metrics: Mapping[str, float]) -> list[str]:
     guess = float(data.test.y.bincount().max()) / len(data.test)  # by always naming the most frequent class
     if metrics["test_accuracy"] <= guess + 2 * math.sqrt(guess * (1 - guess) / len(data.test)):
         found.append("at chance level")
-    # Large logits make a large loss of few mistakes, so the loss alone says nothing.
-    if metrics["train_loss"] >= math.log(data.num_classes) and metrics["train_accuracy"] < 0.5:
+    # Large logits make a large loss of few mistakes, and so do wrong labels: the loss alone says nothing.
+    telling = not data.fingerprint.get("flipped") and metrics["train_accuracy"] < 0.5
+    if telling and metrics["train_loss"] >= math.log(data.num_classes):
         found.append("the loss never fell below that of guessing")
     return found
 

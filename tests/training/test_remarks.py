@@ -26,6 +26,10 @@ def test_a_run_that_learnt_nothing_is_marked(metrics, told):
     assert remarks(prepare_run(config()), CHANCE | metrics) == told
 
 
+def test_wrong_labels_excuse_a_large_loss():
+    assert remarks(prepare_run(config("data.label_noise=0.8")), CHANCE | {"test_accuracy": 0.3}) == []
+
+
 def test_too_few_samples_are_told():
     job = prepare_run(config("data.fraction=0.007", "trainer.batch_size=32"))
     good = {"test_accuracy": 0.9, "train_accuracy": 1.0, "train_loss": 0.1}
