@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from multiprocessing import forkserver
 
 import pytest
 from pytorch_lightning import Trainer
@@ -45,6 +46,7 @@ def signalled():
 
 @pytest.mark.slow
 def test_workers_and_their_server_survive_the_warning():
+    forkserver._forkserver._stop()  # a server that another test started does not have our signal mask
     seen: list[int] = []
     before = signal.signal(signal.SIGUSR2, lambda number, _: seen.append(number))
     pool = Pool([{}])
