@@ -256,10 +256,15 @@ class RunConfig(Node):
         """The identity of the run's cell: all but the seed."""
         return run_id({key: value for key, value in self.identity_dict().items() if key != "seed"})
 
+    @property
+    def components(self) -> dict[str, Component]:
+        """The parts that call what their `_target_` names, by key."""
+        parts = {"data.source": self.data.source, "model": self.model}
+        return {**parts, "optimizer": self.optimizer, "schedule": self.schedule}
+
     def content_now(self) -> dict[str, str]:
         """Digests of the data files and of the user's own code that the run depends on, as they are now."""
-        components = {"data.source": self.data.source, "model": self.model, "optimizer": self.optimizer}
-        return content_of(self.data.root, components)
+        return content_of(self.data.root, self.components)
 
     def with_content(self) -> "RunConfig":
         """The run on the content that its files have now: other content makes another run."""

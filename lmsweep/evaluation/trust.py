@@ -3,20 +3,17 @@
 import importlib
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from lmsweep.config.run import RunConfig
 from lmsweep.errors import UserError
-
-if TYPE_CHECKING:
-    from lmsweep.config.fields import Component
 
 ALLOWED = ("lmsweep", "torch.nn", "torch.optim", "torchvision.models")
 
 
 def check_names(config: RunConfig, trust: str) -> None:
     """Refuse targets outside of the allow-list and of `trust`, the packages that the caller trusts."""
-    for key, component in _components(config).items():
+    for key, component in config.components.items():
         hidden = any(part.startswith("_") for part in component.target.split("."))  # lmsweep.__main__ runs
         if not _below(component.target, _trusted(trust)) and (
             hidden or not _below(component.target, ALLOWED)
@@ -30,14 +27,15 @@ def check_names(config: RunConfig, trust: str) -> None:
 
 
 def check_types(config: RunConfig, trust: str) -> None:
-    """Refuse targets of the allow-list that are no data set, no network or no optimizer. Imports torch."""
+    """Refuse targets of the allow-list that give no data set, network, optimizer or schedule; needs torch."""
     from torch import nn, optim
 
     from lmsweep.data import Source
 
     check_names(config, trust)
     kinds = {"data.source": Source, "model": nn.Module, "optimizer": optim.Optimizer}
-    for key, component in _components(config).items():
+    kinds["schedule"] = optim.lr_scheduler.LRScheduler
+    for key, component in config.components.items():
         if _below(component.target, _trusted(trust)):
             continue
         module, _, name = component.target.rpartition(".")
@@ -51,10 +49,6 @@ def check_types(config: RunConfig, trust: str) -> None:
                 f"{key}._target_={component.target} of the stored run is not called: it must give a "
                 f"{kinds[key].__module__}.{kinds[key].__name__} (docs/security.md)."
             )
-
-
-def _components(config: RunConfig) -> "dict[str, Component]":
-    return {"data.source": config.data.source, "model": config.model, "optimizer": config.optimizer}
 
 
 def _trusted(trust: str) -> list[str]:

@@ -16,6 +16,8 @@ from tests.evaluation.test_commands import command
 FORGED = {
     "os.system": ("data.source", {"command": "touch {mark}"}),
     "subprocess.getoutput": ("model", {"cmd": "touch {mark}"}),
+    "subprocess.check_output": ("schedule", {"warmup": 0, "args": ["touch", "{mark}"]}),
+    "torch.optim.SGD": ("schedule", {"warmup": 0}),
     "builtins.exec": ("model", {"source": "open('{mark}', 'w')"}),
     "tests.evaluation.tiny.load": ("data.source", {}),
     # On the allow-list by name, and yet neither network nor data set.
@@ -48,7 +50,7 @@ def test_a_forged_target_is_refused_before_it_is_called(runs, tmp_path, target):
     outputs, ids = runs
     mark = tmp_path / "mark"
     key, arguments = FORGED[target]
-    filled = {name: value.format(mark=mark) for name, value in arguments.items()}
+    filled = yaml.safe_load(yaml.safe_dump(arguments).replace("{mark}", str(mark)))
     name = forge(outputs, ids["xent0"], tmp_path, target, key, filled)
     with pytest.raises(UserError, match="is not called") as refused:
         load_run(find_run(tmp_path, name), "data", torch.device("cpu"))
