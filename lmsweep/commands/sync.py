@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.errors import UserError
-from lmsweep.tracking.upload import FAILED, is_uploaded, upload
+from lmsweep.tracking.upload import FAILED, check_account, is_uploaded, upload
 from lmsweep.tracking.wandb_run import CARD, LOCK
 
 AT_ONCE = 100  # folders per call of W&B's uploader, because a command line has an end
@@ -58,6 +58,7 @@ def sync(outputs: Path, *, stall: float, dry_run: bool = False, artifacts: bool 
         return f"{len(found.waiting)} runs to upload from {folder}; {rest}."
     if artifacts:
         _check_staging(found.waiting, folder)
+    check_account()
     for start in range(0, len(found.waiting), AT_ONCE):
         with _locked(found.waiting[start : start + AT_ONCE]) as mine:
             if mine and not _upload(mine, stall):

@@ -76,12 +76,12 @@ def linearised_margins(
     q = dual_exponent(options["norm"])
     with _full_precision(logits.device.type):
         scores = _scores(logits, options["score"])
+        true = _of_targets(scores, targets)
         # By logits even for softmax: the order is the same, and where softmax saturates they still have one.
         ranked = _scores(logits.detach(), "logit")
         classes = sampled
         if classes is None:
             classes = _candidate_classes(ranked, targets, options["top_k"], last_layer, q)
-        true = scores.gather(1, targets.unsqueeze(1))
         difference = true - scores.gather(1, classes)
 
         def norms(gradients: Sequence[Tensor | None]) -> Tensor:
@@ -138,6 +138,20 @@ def filled(values: Sequence[float], like: Tensor) -> Tensor:
 def _scores(logits: Tensor, score: str) -> Tensor:
     precise = logits if logits.dtype == torch.float64 else logits.float()
     return F.softmax(precise, dim=1) if score == "softmax" else precise
+
+
+def _of_targets(scores: Tensor, targets: Tensor) -> Tensor:
+    try:
+        return scores.gather(1, targets.unsqueeze(1))
+    except RuntimeError:  # of a CPU; a GPU tells later, and to ask would stop it in every step
+        count = scores.shape[1]
+        wrong = [] if targets.is_cuda else targets[(targets < 0) | (targets >= count)].tolist()
+        if not wrong:
+            raise
+        raise ValueError(
+            f"targets has the class {wrong[0]}, and the logits have {count} classes: "
+            f"class indices must lie between 0 and {count - 1}"
+        ) from None
 
 
 def _candidate_classes(

@@ -24,7 +24,8 @@ def margin_loss(
 
     Args:
         logits: (batch, classes), computed from every one of `layers`.
-        targets: (batch,) class indices.
+        targets: (batch,) class indices. One that is no class is a ValueError; on a GPU, which is not asked
+            in every step, torch's own assertion.
         layers: tensors the logits were computed from, the input among them if wanted (it must require
             grad before the forward pass). A mapping gives them names for error messages.
         last_layer: (classes, features), the weight of the last linear layer. When given, the `top_k`

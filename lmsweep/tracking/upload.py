@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -20,12 +22,14 @@ from pathlib import Path
 import psutil
 
 from lmsweep.config.run import TrackingConfig
+from lmsweep.errors import UserError
 
 FAILED = "upload-failed"  # in the folder of all W&B runs: touched when an upload does not get through
 LOG = "upload.log"  # in the folder of one: what W&B's uploader said
 RUN_ID, SWEEP_ID = "WANDB_RUN_ID", "WANDB_SWEEP_ID"  # how an agent tells a run about itself
 LEAVE_SECONDS = 3.0  # for the process to end its own child
 LOOK_EVERY_SECONDS = 0.1
+ANSWER_SECONDS = 3.0  # for a server to say anything at all
 
 
 @dataclass
@@ -83,6 +87,49 @@ def failed_lately(folder: Path, pause: float) -> bool:
 def is_uploaded(folder: Path) -> bool:
     """Whether W&B's uploader marked the folder as complete; its exit status is 0 either way."""
     return any(folder.glob("*.wandb.synced"))
+
+
+def check_account() -> None:
+    """Raise UserError where no upload can get through: no answer from the server, or no key that it takes."""
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb
+
+    server = wandb.setup().settings.base_url
+    trouble = _answer(server)
+    if trouble is not None:
+        raise UserError(
+            f"The W&B server {server} does not answer ({trouble}): connect this machine to it, or name "
+            "another server with WANDB_BASE_URL; what was recorded stays where it is."
+        )
+    try:
+        known = wandb.login(prompt=False)
+    except wandb.errors.Error as error:
+        known, trouble = False, str(error)
+    if not known:
+        raise UserError(
+            f"W&B has no key for {server}{f' ({trouble})' if trouble else ''}: call `wandb login`, or set "
+            "WANDB_API_KEY."
+        )
+
+
+def _answer(server: str) -> str | None:
+    """Why a server says nothing of use within ANSWER_SECONDS; None when it speaks, were it to refuse."""
+    found: list[str | None] = []
+
+    def ask() -> None:
+        try:
+            with urllib.request.urlopen(server, timeout=ANSWER_SECONDS):  # noqa: S310 - W&B's own setting
+                found.append(None)
+        except urllib.error.HTTPError as error:
+            found.append(str(error) if error.code >= 500 else None)
+        except (OSError, ValueError) as error:
+            found.append(str(getattr(error, "reason", error)))
+
+    # In a thread, because to look up a name without a network can take longer, and knows no limit.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    return found[0] if found else f"nothing within {ANSWER_SECONDS:g} s"
 
 
 def upload(

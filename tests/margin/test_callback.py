@@ -300,6 +300,9 @@ def test_errors_name_what_is_wrong():
         MarginLoss(layer_reduction="maen")
     with pytest.raises(ValueError, match="gamma has 2 values for the layers conv, head, output"):
         trainer(callbacks=[MarginLoss("all", gamma=[1.0, 2.0])]).fit(ModuleWithoutMargins(), loader())
+    too_large = MarginLoss("all", targets=lambda batch: batch[1] + 4)
+    with pytest.raises(ValueError, match=r"targets has the class \d, and the logits have 4 classes"):
+        trainer(callbacks=[too_large]).fit(ModuleWithoutMargins(), loader())
 
 
 def test_targets_are_found_where_the_user_says():

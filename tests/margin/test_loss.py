@@ -220,3 +220,12 @@ def test_bad_tensors_are_named():
         margin_loss(logits, y, [])
     with pytest.raises(ValueError, match=r"layers\[0\] holds 3 samples"):
         margin_loss(logits, y, [torch.zeros(3, 2, requires_grad=True)])
+
+
+@pytest.mark.parametrize("top_k", [None, 1])
+@pytest.mark.parametrize("wrong", [5, -1])
+def test_a_target_that_is_no_class_is_named(wrong, top_k):
+    net, x, y = case()
+    logits, layers = net(x.clone().requires_grad_())
+    with pytest.raises(ValueError, match=rf"^targets has the class {wrong}, .* must lie between 0 and 4$"):
+        margin_loss(logits, y.index_fill(0, torch.tensor([2]), wrong), layers, top_k=top_k)

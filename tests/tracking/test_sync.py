@@ -2,7 +2,11 @@
 
 import fcntl
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from lmsweep.tracking.wandb_run import CARD, LOCK
 from lmsweep.training.run import prepare_run
 from tests.config.test_run import config
 from tests.tracking.reading import files_of, read_back, rows
-from tests.tracking.wandb_server import wandb_server
+from tests.tracking.wandb_server import WRONG_KEY, nobody_there, wandb_server
 
 
 class StoppedAt(pl.Callback):
@@ -56,12 +60,38 @@ def test_a_run_that_goes_on_has_one_id_and_its_newest_file_is_whole(recorded):
     assert told[0]["step"] == 5
 
 
+def test_without_a_server_or_a_key_one_sentence_says_so_and_nothing_else(recorded, tmp_path):
+    """Before the uploader starts, whose answer would be a traceback, or minutes of silence."""
+    words = [sys.executable, "-m", "lmsweep", "sync", "--outputs", str(recorded[0])]
+
+    def told(**about):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
+        environment |= {"HOME": str(tmp_path), **about}
+        called = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600)
+        assert (called.returncode, called.stdout) == (1, "")
+        return called.stderr
+
+    assert re.fullmatch(
+        r"The W&B server \S+ does not answer \(.*refused\): .*\n", told(WANDB_BASE_URL=nobody_there())
+    )
+    with wandb_server() as server:
+        assert told(WANDB_BASE_URL=server.url).startswith(
+            f"W&B has no key for {server.url}: call `wandb login`"
+        )
+        wrong = told(**server.environment(WRONG_KEY))
+        assert wrong.startswith(f"W&B has no key for {server.url} (")
+        assert wrong.count("\n") == 1
+        for server.behaviour in ("500", "hang"):
+            answer = told(**server.environment())
+            assert re.fullmatch(r"The W&B server \S+ does not answer \(.*\): .*\n", answer)
+
+
 def test_everything_is_uploaded_once_though_the_server_breaks_on_the_way(recorded, monkeypatch, capsys):
     outputs, name, names = recorded
     with wandb_server() as server:
         for key, value in server.environment().items():
             monkeypatch.setenv(key, value)
-        server.behaviour = "hang"
+        server.behaviour = "hang on runs"
         with pytest.raises(UserError, match="W&B took 0 of 3 runs"):
             sync(outputs, stall=2)
         server.behaviour, server.only = "accept", name

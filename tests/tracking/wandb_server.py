@@ -19,7 +19,7 @@ PAGE = {"__typename": "PageInfo"}
 
 
 class WandbServer:
-    """`behaviour` is accept, hang or 500; `runs` maps ids to what arrived."""
+    """`behaviour` is accept, hang, hang on runs, or 500; `runs` maps ids to what arrived."""
 
     def __init__(self) -> None:
         self.behaviour = "accept"
@@ -41,12 +41,12 @@ class WandbServer:
 
     def answer(self, method: str, path: str, body: bytes, key_is_right: bool) -> tuple[int, Any]:
         self.requests.append(f"{method} {path}")
-        if self.behaviour == "hang":
+        if self.behaviour == "hang" or (self.behaviour == "hang on runs" and b"UpsertBucket" in body):
             self.stop.wait(600)
         self.answers += 1
         about_no_run = b"ServerFeatures" in body
         wanted = self.only is None or self.only in path or self.only.encode() in body or about_no_run
-        if self.behaviour != "accept":
+        if self.behaviour in ("hang", "500"):
             return 500, {"errors": []}
         if not key_is_right or not wanted:
             return 401, {"errors": []}
