@@ -44,7 +44,7 @@ class WandbServer:
         if self.behaviour == "hang" or (self.behaviour == "hang on runs" and b"UpsertBucket" in body):
             self.stop.wait(600)
         self.answers += 1
-        about_no_run = b"ServerFeatures" in body
+        about_no_run = b"ServerFeatures" in body or b"viewer" in body
         wanted = self.only is None or self.only in path or self.only.encode() in body or about_no_run
         if self.behaviour in ("hang", "500"):
             return 500, {"errors": []}
