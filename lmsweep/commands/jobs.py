@@ -55,7 +55,7 @@ def training_job(config: RunConfig, parts: "Parts | None" = None) -> Job:
         about=config.about(),
         begin=partial(_training, config, parts),
         summary=accuracies,
-        needs=Needs(trainer.accelerator, trainer.threads, trainer.devices, trainer.num_nodes),
+        needs=Needs(trainer.accelerator, trainer.threads, trainer.processes_per_node, trainer.num_nodes),
         cell=run_id({key: value for key, value in identity.items() if key != "seed"}),
         cost=cost_key(config),
         probe=partial(_probe, config),

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from lmsweep.commands.common import reported
 from lmsweep.config.hydra import as_dict, config_folder
-from lmsweep.config.run import Request, parse, split
+from lmsweep.config.run import Request, check_sweepable, parse, split
 from lmsweep.config.sweeps import with_full_scale
 from lmsweep.processes import stop_on_sigterm
 from lmsweep.store.job import Job, Results
@@ -62,6 +62,7 @@ class RunTask:
         from lmsweep.commands.jobs import training_job
 
         config, request = split(plain)
+        check_sweepable(config)
         return training_job(config), request
 
     def score(self, results: Results) -> float:

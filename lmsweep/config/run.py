@@ -151,15 +151,31 @@ class TrainerConfig(Node):
     threads: Count
     log_every: Count
     # Runs that were stored before these keys existed had one process and none of these speed-ups.
-    devices: Count = 1
+    evaluation_samples: Annotated[
+        int | None, Field(ge=1, description="a whole number >= 1, or null for all samples")
+    ] = None
+    devices: Annotated[
+        Count | Annotated[list[Whole], Field(min_length=1, max_length=1)],
+        Field(description="a whole number >= 1, or the index of one GPU in brackets, such as [1]"),
+    ] = 1
     num_nodes: Count = 1
     compile: Flag = False
     channels_last: Flag = False
 
     @property
+    def gpu(self) -> int | None:
+        """The one GPU that the run is to have, when it is named."""
+        return self.devices[0] if isinstance(self.devices, list) else None
+
+    @property
+    def processes_per_node(self) -> int:
+        """How many processes of the run each node has."""
+        return 1 if isinstance(self.devices, list) else self.devices
+
+    @property
     def processes(self) -> int:
         """How many processes train a run together."""
-        return self.devices * self.num_nodes
+        return self.processes_per_node * self.num_nodes
 
 
 class TelemetryConfig(Node):
@@ -201,6 +217,10 @@ class RunConfig(Node):
     method: MethodConfig
     margin: MarginConfig
     adversarial: AdversarialConfig
+    # Lightning's or the user's own, by a name of the user's; runs stored before this key existed had none.
+    callbacks: Annotated[
+        dict[str, Component], Field(default_factory=dict, description="a group of callbacks by name")
+    ]
     trainer: TrainerConfig
     telemetry: TelemetryConfig = NO_TELEMETRY
     tracking: TrackingConfig
@@ -226,8 +246,11 @@ class RunConfig(Node):
         else:
             for key in {"fgsm": ("alpha", "steps"), "pgd": ("random_epsilon",)}[self.adversarial.kind]:
                 del config["adversarial"][key]
-        if not self.content:
-            config.pop("content", None)
+        for key in ("content", "callbacks"):
+            if not getattr(self, key):
+                config.pop(key, None)
+        if self.trainer.evaluation_samples is None:
+            config["trainer"].pop("evaluation_samples", None)
         if self.telemetry.every == 0:
             config.pop("telemetry", None)
         if not self.trainer.compile:
@@ -260,7 +283,8 @@ class RunConfig(Node):
     def components(self) -> dict[str, Component]:
         """The parts that call what their `_target_` names, by key."""
         parts = {"data.source": self.data.source, "model": self.model}
-        return {**parts, "optimizer": self.optimizer, "schedule": self.schedule}
+        parts |= {"optimizer": self.optimizer, "schedule": self.schedule}
+        return parts | {f"callbacks.{name}": callback for name, callback in self.callbacks.items()}
 
     def content_now(self) -> dict[str, str]:
         """Digests of the data files and of the user's own code that the run depends on, as they are now."""
@@ -338,6 +362,15 @@ def _check_batch(run: RunConfig) -> None:
         raise ConfigError(
             f"trainer.batch_size={trainer.batch_size} is not allowed: it must be divisible by "
             f"trainer.devices * trainer.num_nodes = {trainer.processes}, the processes that share a batch."
+        )
+
+
+def check_sweepable(run: RunConfig) -> None:
+    """Raise ConfigError for what makes sense for a single run only."""
+    if run.trainer.gpu is not None:
+        raise ConfigError(
+            f"trainer.devices={run.trainer.devices} is not allowed in a sweep, which gives every run a GPU "
+            f"of its own: CUDA_VISIBLE_DEVICES={run.trainer.gpu} before the command names those to use."
         )
 
 

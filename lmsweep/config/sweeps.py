@@ -17,7 +17,7 @@ from hydra.types import RunMode
 
 from lmsweep.config.grid import GridConfig, expand, parse_grid
 from lmsweep.config.hydra import Composer, as_dict, composed_value, config_folder
-from lmsweep.config.run import Request, RunConfig, TrackingConfig, split
+from lmsweep.config.run import Request, RunConfig, TrackingConfig, check_sweepable, split
 from lmsweep.errors import ConfigError
 
 
@@ -144,6 +144,7 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
     runs: dict[str, RunConfig] = {}
     lines: list[tuple[str, ...]] = []
     for job, (config, _) in zip(jobs, asked, strict=True):
+        check_sweepable(config)
         if config.id not in runs:
             runs[config.id] = config
             lines.append(tuple(job))

@@ -2,7 +2,7 @@
 
 from lmsweep.data.augment import Augmentation
 from lmsweep.data.batches import EvaluationBatches, TrainingBatches
-from lmsweep.data.dataset import Dataset, Source, Split, prepare
+from lmsweep.data.dataset import Dataset, Source, Split, fixed_choice, prepare
 from lmsweep.data.imagenet import StreamedSplit
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "Split",
     "StreamedSplit",
     "TrainingBatches",
+    "fixed_choice",
     "prepare",
 ]

@@ -132,6 +132,11 @@ def prepare(
     )
 
 
+def fixed_choice(size: int, most: int) -> Tensor:
+    """Which samples of a split stand for all: the same in every run, smaller choices inside larger ones."""
+    return _permutation(size, derive_seed(0, "evaluation"))[:most].sort().values
+
+
 def _remarks(labels: Tensor, num_classes: int) -> tuple[str, ...]:
     """What may be meant, and may be a mistake in the data or a fraction that is too small."""
     absent = num_classes - len(labels.unique())

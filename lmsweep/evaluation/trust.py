@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 from lmsweep.config.run import RunConfig
 from lmsweep.errors import UserError
 
-ALLOWED = ("lmsweep", "torch.nn", "torch.optim", "torchvision.models")
+ALLOWED = ("lmsweep", "pytorch_lightning.callbacks", "torch.nn", "torch.optim", "torchvision.models")
 
 
 def check_names(config: RunConfig, trust: str) -> None:
@@ -27,7 +27,8 @@ def check_names(config: RunConfig, trust: str) -> None:
 
 
 def check_types(config: RunConfig, trust: str) -> None:
-    """Refuse targets of the allow-list that give no data set, network, optimizer or schedule; needs torch."""
+    """Refuse targets of the allow-list that give something else than their key asks for; needs torch."""
+    from pytorch_lightning import Callback
     from torch import nn, optim
 
     from lmsweep.data import Source
@@ -38,16 +39,17 @@ def check_types(config: RunConfig, trust: str) -> None:
     for key, component in config.components.items():
         if _below(component.target, _trusted(trust)):
             continue
+        kind = kinds.get(key, Callback)
         module, _, name = component.target.rpartition(".")
         try:
             found = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise UserError(f"{key}._target_={component.target} cannot be imported: {error}.") from None
         made = found if inspect.isclass(found) else _returned(found)
-        if not (inspect.isclass(made) and issubclass(made, kinds[key])):
+        if not (inspect.isclass(made) and issubclass(made, kind)):
             raise UserError(
                 f"{key}._target_={component.target} of the stored run is not called: it must give a "
-                f"{kinds[key].__module__}.{kinds[key].__name__} (docs/security.md)."
+                f"{kind.__module__}.{kind.__name__} (docs/security.md)."
             )
 
 

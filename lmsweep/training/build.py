@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -153,6 +154,19 @@ def build_telemetry(config: RunConfig, module: Classifier, data: Dataset) -> Dis
         norm=telemetry.norm,
         batch_size=max(config.trainer.batch_size, TELEMETRY_VALUES // math.prod(data.input_shape)),
     )
+
+
+def build_callbacks(config: RunConfig) -> list[pl.Callback]:
+    """The callbacks that a run names itself."""
+    callbacks = []
+    for name, component in config.callbacks.items():
+        callback = _call(f"callbacks.{name}", component)
+        if not isinstance(callback, pl.Callback):
+            raise ConfigError(
+                f"callbacks.{name}._target_={component.target} gave no pytorch_lightning.Callback."
+            )
+        callbacks.append(callback)
+    return callbacks
 
 
 def build_adversarial(config: RunConfig) -> AdversarialTraining | None:

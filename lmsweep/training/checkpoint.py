@@ -97,6 +97,7 @@ class RunCheckpoint(pl.Callback):
         self.seen_step = 0
         self.chosen: dict[str, Chosen] = {}
         self._rng_state: dict[str, Any] | None = None
+        self._stopped = False
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Compare, then save."""
@@ -128,6 +129,7 @@ class RunCheckpoint(pl.Callback):
     ) -> None:
         """Dropout draws from torch's generators, so their state belongs to the run: that of every process."""
         checkpoint["seconds"] = self.seconds()
+        checkpoint["stopped"] = trainer.should_stop
         checkpoint |= _metrics_beside(self.path)
         mine = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
         states: list[Any] = [mine] * trainer.world_size
@@ -141,12 +143,14 @@ class RunCheckpoint(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Keep the generator's state until everything that draws before training has drawn."""
+        self._stopped = checkpoint.get("stopped", False)
         states = [checkpoint["rng_state"], *checkpoint.get("rng_states_of_others", ())]
         # A run that goes on with more processes than it had: the new ones draw from their own seeds.
         self._rng_state = states[trainer.global_rank] if trainer.global_rank < len(states) else None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Go on drawing where the interrupted run stopped."""
+        """Go on drawing where the interrupted run stopped; stay at the end if a callback had ended it."""
+        trainer.should_stop = trainer.should_stop or self._stopped
         if self._rng_state is not None:
             torch.set_rng_state(self._rng_state["cpu"])
             if len(self._rng_state["cuda"]) == torch.cuda.device_count():

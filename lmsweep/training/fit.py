@@ -37,7 +37,7 @@ def fit(
 
     `mirror` is told every line of metrics.jsonl. Returns the number of steps.
     """
-    config, data, module = job.config, job.data, job.module
+    config, data, module, gpu = job.config, job.data, job.module, job.config.trainer.gpu
     step = checkpoint["global_step"] if checkpoint else 0
     log_every = config.trainer.log_every
     progress = RichProgress(f"{config.method_name()} on {config.data.name}")
@@ -46,6 +46,7 @@ def fit(
         build_adversarial(config),
         LossRecord(log_every),
         job.telemetry,
+        *job.callbacks,
         progress,
         keeper,
     )
@@ -57,7 +58,7 @@ def fit(
     _quiet_lightning()
     trainer = pl.Trainer(
         accelerator=config.trainer.accelerator,
-        devices=world.device(config.trainer.accelerator),
+        devices=world.device(config.trainer.accelerator) if gpu is None else [gpu],
         strategy=world.strategy(),
         plugins=[Environment(world)],
         use_distributed_sampler=False,

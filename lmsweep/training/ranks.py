@@ -182,7 +182,7 @@ def task_of(config: RunConfig, run_id: str, environment: Mapping[str, str] = os.
             f"trainer.devices={trainer.devices} with trainer.num_nodes={trainer.num_nodes} needs "
             f"{trainer.processes} tasks of one Slurm step, and there "
             f"{'is' if tasks == 1 else 'are'} {tasks}; start it with srun --nodes={trainer.num_nodes} "
-            f"--ntasks-per-node={trainer.devices}."
+            f"--ntasks-per-node={trainer.processes_per_node}."
         )
     # Other jobs on the node, earlier attempts of this job and its other runs must not meet here.
     place = f"{environment.get('SLURM_JOB_ID')}/{environment.get('SLURM_RESTART_COUNT', 0)}/{run_id}"

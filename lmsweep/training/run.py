@@ -5,7 +5,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -16,12 +16,13 @@ import pytorch_lightning as pl
 import torch
 
 from lmsweep.config.run import CONSTANT, NO_TELEMETRY, RunConfig
-from lmsweep.data import Dataset, Split
+from lmsweep.data import Dataset, Split, fixed_choice
 from lmsweep.errors import ConfigError
 from lmsweep.files import Lease
 from lmsweep.margin import MarginLoss
 from lmsweep.provenance import energy_joules, provenance
 from lmsweep.training.build import (
+    build_callbacks,
     build_data,
     build_margin,
     build_module,
@@ -77,6 +78,7 @@ class Parts:
     module: Classifier
     margin: MarginLoss | None
     telemetry: pl.Callback | None
+    callbacks: Sequence[pl.Callback] = ()
 
 
 def prepare_run(config: RunConfig) -> Parts:
@@ -84,15 +86,21 @@ def prepare_run(config: RunConfig) -> Parts:
     if config.trainer.accelerator == "gpu" and not torch.cuda.is_available():
         raise ConfigError("trainer.accelerator=gpu needs a GPU that torch can use; use auto or cpu.")
     gpus = torch.cuda.device_count() if config.trainer.accelerator != "cpu" else 0
+    if config.trainer.gpu is not None and config.trainer.gpu >= gpus:
+        there = f"torch sees {gpus}, counted from 0" if gpus else "there is no GPU to use"
+        raise ConfigError(
+            f"trainer.devices={config.trainer.devices} names a GPU, and {there}; name another one, or leave "
+            f"it out{' and use trainer.accelerator=auto' if config.trainer.accelerator == 'cpu' else ''}."
+        )
     bound = gpus == 1 and int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1  # each task sees its own one
-    if 0 < gpus < config.trainer.devices and not bound:
+    if 0 < gpus < config.trainer.processes_per_node and not bound:
         raise ConfigError(
             f"trainer.devices={config.trainer.devices} needs so many GPUs, and torch sees {gpus}; "
             "lower it, or use trainer.accelerator=cpu."
         )
     check_speed(config)
     torch.set_num_threads(config.trainer.threads)
-    data = build_data(config)
+    data = _limited(build_data(config), config.trainer.evaluation_samples)
     module = build_module(config, data)
     speed_up(module, config)
     return Parts(
@@ -101,7 +109,18 @@ def prepare_run(config: RunConfig) -> Parts:
         module,
         build_margin(config, module, data.num_classes),
         build_telemetry(config, module, data),
+        build_callbacks(config),
     )
+
+
+def _limited(data: Dataset, most: int | None) -> Dataset:
+    """The data with at most so many samples to validate and to test on; training keeps all."""
+    if most is None:
+        return data
+    chosen = fixed_choice(len(data.val), most)
+    clean = None if data.clean is None else data.clean[chosen]
+    test = data.test.select(fixed_choice(len(data.test), most))
+    return dataclasses.replace(data, val=data.val.select(chosen), test=test, clean=clean)
 
 
 def run(
@@ -189,6 +208,9 @@ def measure(job: Parts, weights: Mapping[str, tuple[int, Mapping[str, Any]]]) ->
     """
     data = job.data
     splits = {"val": data.val, "test": data.test}
+    train, most = data.train, job.config.trainer.evaluation_samples
+    if most is not None:
+        train = train.select(fixed_choice(len(train), most))
     if data.clean is not None:
         splits["val_clean"] = data.val.with_labels(data.clean)
     steps, _ = weights["last"]
@@ -196,7 +218,7 @@ def measure(job: Parts, weights: Mapping[str, tuple[int, Mapping[str, Any]]]) ->
     for name in sorted(weights, key=lambda name: name == "best"):
         step, state = weights[name]
         job.module.load_state_dict(state)
-        wanted = {**splits, "train": data.train} if name == "best" else splits
+        wanted = {**splits, "train": train} if name == "best" else splits
         known = by_step.setdefault(step, {"selected_step": step, "steps": steps})
         for split in [split for split in wanted if f"{split}_accuracy" not in known]:
             found = evaluate(job.module, wanted[split])
@@ -226,7 +248,8 @@ SAMPLES = 500  # in the splits of the probe: enough to time an evaluation, which
 def probe_seconds(config: RunConfig) -> float:
     """Estimate the seconds of a whole run; trains a few steps in a temporary folder and forgets them."""
     job = prepare_run(config)
-    sizes = {name: len(getattr(job.data, name)) for name in ("train", "val", "test")}
+    most = config.trainer.evaluation_samples or math.inf
+    sizes = {name: min(most, len(getattr(job.data, name))) for name in ("train", "val", "test")}
     one = _short_run(config, 1)
     if one < BUDGET_SECONDS:
         one = _short_run(config, 1)  # the first steps of a process are slow
@@ -247,7 +270,8 @@ def probe_seconds(config: RunConfig) -> float:
 def _short_run(config: RunConfig, steps: int) -> float:
     trainer = config.trainer.model_copy(update={"max_steps": steps, "val_every": steps})
     tracking = config.tracking.model_copy(update={"name": "none"})
-    update = {"trainer": trainer, "tracking": tracking, "telemetry": NO_TELEMETRY, "schedule": CONSTANT}
+    update: dict[str, Any] = {"trainer": trainer, "tracking": tracking, "telemetry": NO_TELEMETRY}
+    update |= {"schedule": CONSTANT, "callbacks": {}}
     job = _with_few_samples(prepare_run(config.model_copy(update=update)), trainer.batch_size)
     with tempfile.TemporaryDirectory() as folder:
         return _seconds(lambda: run(job, "probe", Path(folder)))
