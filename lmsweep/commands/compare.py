@@ -67,7 +67,7 @@ def table_command(arguments: Sequence[str] | None = None) -> None:
 
 
 def _table(options: argparse.Namespace) -> str:
-    rows = results_table(options.outputs, runs_of(options.outputs, options.name))
+    rows = results_table(options.outputs, runs_of(options.outputs, options.name, pilots=False))
     return FORMATS[options.format](cells(rows, options.metric), options.metric)
 
 

@@ -179,7 +179,8 @@ def cheapest_cell(sweep: Sweep, expected: pd.DataFrame) -> Sweep:
         return incomplete, *harder, run.trainer.max_steps, min(cell)
 
     chosen = min(known, key=cost)
-    return dataclasses.replace(sweep, runs={name: runs[name] for name in runs if name in chosen})
+    cell = {name: runs[name] for name in runs if name in chosen}
+    return dataclasses.replace(sweep, runs=cell, grid=sweep.grid.model_copy(update={"stages": None}))
 
 
 def _compare(what: str, found: pd.DataFrame, wanted: pd.DataFrame, expected: Path, tolerance: float) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.jobs import mirror_late, run_training, training_job
+from lmsweep.commands.jobs import run_training
+from lmsweep.commands.stages import train
 from lmsweep.commands.store import results_table
 from lmsweep.config.fields import explained
 from lmsweep.config.hydra import composed
@@ -15,8 +16,8 @@ from lmsweep.config.identity import dotted
 from lmsweep.config.run import RunConfig, split
 from lmsweep.config.sweeps import read_sweep, with_full_scale
 from lmsweep.evaluation.runs import find_run
-from lmsweep.store.sweeps import record_sweep
-from lmsweep.sweep.plan import Plan
+from lmsweep.figures.make import spec_of
+from lmsweep.figures.stages import reporting_runs
 from lmsweep.sweep.sweeper import make_launcher
 
 if TYPE_CHECKING:
@@ -49,15 +50,14 @@ def run(**keys: Any) -> Run:
 
 
 def sweep(name: str, *, scale: str = "smoke", **keys: Any) -> "pd.DataFrame":
-    """Train what is missing of a file of sweeps/ at a scale; return a row per run, as `results` does."""
+    """Train what is missing of a file of sweeps/ at a scale; return a row per run, as `results` does.
+
+    Of a sweep in two stages these are the runs that report.
+    """
     with explained(RunConfig):
         asked = read_sweep(name, scale, overrides(keys))
-    launcher = make_launcher(asked.launcher)
-    plan = Plan.of([training_job(config) for config in asked.runs.values()])
-    record_sweep(asked.outputs, asked.runs, asked.name, asked.label)
-    launcher.submit(plan, asked.request)
-    mirror_late(asked.runs)
-    return results_table(asked.outputs, asked.runs)
+    train([asked], make_launcher(asked.launcher), asked.request)
+    return results_table(asked.outputs, reporting_runs(asked, spec_of(asked)))
 
 
 def load(run: "str | Run", outputs: str | Path | None = None, trust: str | None = None) -> "TrainedNetwork":

@@ -5,23 +5,18 @@ from collections.abc import Collection, Mapping, Sequence
 
 from lmsweep.commands.common import parser_of, reported
 from lmsweep.commands.figures import draw
-from lmsweep.commands.jobs import measurement_job, mirror_late, training_job
+from lmsweep.commands.jobs import measurement_job, training_job
+from lmsweep.commands.stages import ReproductionError, announce, on_their_way, train
 from lmsweep.config.run import Request, RunConfig
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
-from lmsweep.errors import UserError
 from lmsweep.evaluation.runs import StoredRun
-from lmsweep.figures.make import measurements, spec_of
+from lmsweep.figures.make import measurements
 from lmsweep.processes import stop_on_sigterm
 from lmsweep.store.store import Store
-from lmsweep.store.sweeps import record_sweep
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.plan import Outcome, Plan
 from lmsweep.sweep.progress import duration
 from lmsweep.sweep.sweeper import make_launcher
-
-
-class ReproductionError(UserError):
-    """Some jobs failed for reasons that another call may not meet."""
 
 
 def reproduce_command(arguments: Sequence[str] | None = None) -> None:
@@ -44,40 +39,27 @@ def reproduce_command(arguments: Sequence[str] | None = None) -> None:
 def reproduce(sweeps: Sequence[Sweep], *, tell: bool = True, began: float | None = None) -> None:
     """Train the runs of all figures, then evaluate those that figures select, then draw the figures.
 
-    Each stage is one plan, submitted to the launcher that the configuration names. Where a launcher does not
-    wait, the same command goes on with the next stage. `tell` prints the claims of each figure and its path.
+    Where a scale asks for two stages, pilot runs first choose the settings of the runs that report. Each
+    stage is one plan, submitted to the launcher that the configuration names. Where a launcher does not wait,
+    the same command goes on with the next stage. `tell` prints the claims of each figure and its path.
     `began` is when the sweeps began to be read.
     """
     began = time.monotonic() if began is None else began
-    for sweep in sweeps:
-        spec_of(sweep)  # what is wrong with a figure shows before any training
     launcher, request = make_launcher(sweeps[0].launcher), sweeps[0].request
-    runs = {name: config for sweep in sweeps for name, config in sweep.runs.items()}
-    plan = Plan.of([training_job(config) for config in runs.values()])
-    print(launcher.describe(plan, request), flush=True)
-    if len(sweeps) > 1:
-        asked = sum(len(sweep.runs) for sweep in sweeps)
-        print(f"{len(sweeps)} figures ask for {asked} runs; sharing saves {asked - len(plan.jobs)} of them.")
-    if request.dry_run:
+    announce(sweeps, launcher, request)
+    trained = None if request.dry_run else train(sweeps, launcher, request)
+    if trained is None:
         return
-    for sweep in sweeps:
-        record_sweep(sweep.outputs, sweep.runs, sweep.name, sweep.label)
-    trained = launcher.submit(plan, request)
-    mirror_late(runs)
-    if _on_their_way(plan, trained):
-        return
-    evaluated = _evaluate(sweeps, runs, launcher)
+    evaluated = _evaluate(sweeps, trained.runs, launcher)
     if evaluated is None:
         return
     for sweep in sweeps:
         draw(sweep, tell=tell)
     print(f"Done in {duration(time.monotonic() - began)}.", flush=True)
-    # A diverged run is a result, and the figure shows it as missing; anything else deserves another look.
-    broken = [name for name in trained.failures if not plan.jobs[name].folder.read_status().get("final")]
-    if broken or evaluated.failures:
+    if trained.broken or evaluated.failures:
         raise ReproductionError(
-            f"{len(broken)} of {len(plan.jobs)} runs and {len(evaluated.failures)} evaluations failed; "
-            "see above."
+            f"{len(trained.broken)} of {len(trained.runs)} runs and {len(evaluated.failures)} evaluations "
+            "failed; see above."
         )
 
 
@@ -95,7 +77,7 @@ def _evaluate(
     stored = {name: StoredRun(store.folder(name), config) for name, config in runs.items()}
     plan = Plan.of([measurement_job(measurement, stored) for measurement in missing.values()])
     outcome = launcher.submit(plan, Request())
-    return None if _on_their_way(plan, outcome) else outcome
+    return None if on_their_way(plan, outcome) else outcome
 
 
 def _is_done(sweep: Sweep, name: str) -> bool:
@@ -117,12 +99,4 @@ def _train_again(runs: Mapping[str, RunConfig], needed: Collection[str], launche
         return True
     print(f"The weights of {len(lost)} runs were deleted; they are trained again.", flush=True)
     plan = Plan.of(lost)
-    return not _on_their_way(plan, launcher.submit(plan, Request(force=True)))
-
-
-def _on_their_way(plan: Plan, outcome: Outcome) -> bool:
-    """Whether the launcher did not wait for the end of all jobs; says so."""
-    left = len(plan.jobs) - len(outcome.results) - len(outcome.failures)
-    if left:
-        print(f"{left} {plan.noun} are on their way; the same command goes on with what comes next.")
-    return left > 0
+    return not on_their_way(plan, launcher.submit(plan, Request(force=True)))

@@ -52,6 +52,17 @@ class NoiseConfig(Node):
     long_steps: Steps = None  # trainer.max_steps of figX_selection: enough to learn the wrong labels by heart
 
 
+class StagesConfig(Node):
+    """`grid.stages`: settings are compared on pilot seeds, and only the chosen ones are trained to report."""
+
+    pilot_seeds: Annotated[
+        tuple[Annotated[int, Field(ge=0)], ...],
+        Field(
+            strict=False, min_length=1, description="a list of whole numbers >= 0, of which none is a seed"
+        ),
+    ]
+
+
 class GridConfig(Node):
     """`grid`: what a scale tells the sweeps and the figures that use it; no run knows of it."""
 
@@ -71,6 +82,7 @@ class GridConfig(Node):
     ] = None
     fractions: Annotated[str | None, Field(description="values of data.fraction, such as 1,0.1")] = None
     noise: NoiseConfig | None = None
+    stages: StagesConfig | None = None  # null: every setting is trained on every seed
     exact_steps: Steps = None  # trainer.max_steps of figX_exact
     measure_every: Steps = None  # telemetry.every of fig12_cifar_distance
 

@@ -202,6 +202,7 @@ def expected_cells(
 ) -> Iterator[dict[str, Any]]:
     """Panel, method, x and reason; a cell with several runs is there once, with the reason of one of them."""
     cells: dict[tuple[str, str, float], str] = {}
+    pilots = sweep.grid.stages.pilot_seeds if sweep.grid.stages else ()
     for panel in spec.panels:
         runs = {name: run for name, run in sweep.runs.items() if names(run, panel.methods)}
         for (name, run), xs in zip(runs.items(), places(panel, runs.values(), attacks), strict=True):
@@ -209,7 +210,7 @@ def expected_cells(
             state, reason = status.get("state"), "not trained"
             if state in ("failed", "damaged"):
                 reason = f"{state}: {status['reason']}"
-            if panel.attack and state == "done":
+            if panel.attack and state == "done" and run.seed not in pilots:
                 reason = "not evaluated"
             for method, x in product(names(run, panel.methods), xs):
                 cells.setdefault((panel.name, method, x), reason)

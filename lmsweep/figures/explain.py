@@ -1,14 +1,15 @@
 """How one number of a figure came about: the runs, why their setting was chosen, each seed, the verdicts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import UserError
 from lmsweep.figures.make import Gathered, gather, judged_claims, tested
-from lmsweep.figures.select import SENTENCES, WEIGHTS
+from lmsweep.figures.select import SENTENCES, WEIGHTS, told
 from lmsweep.figures.spec import Panel
+from lmsweep.figures.stages import pilot_seeds
 from lmsweep.figures.statistics import RULE, Comparison, x_key
 from lmsweep.figures.words import amount, count, place, with_interval
 
@@ -27,7 +28,7 @@ def explain(sweep: Sweep, method: str, x: float) -> Iterator[str]:
         known = ", ".join(f"{value:g}" for value in sorted(set(mine["x"]))) or "none: nothing was run"
         raise UserError(f"{sweep.name} has no number of {method} at {x:g}; it must be one of {known}.")
     for panel in here:
-        yield from _number(gathered, panel, method, x)
+        yield from _number(gathered, panel, method, x, pilot_seeds(sweep, spec))
     claims = dict(zip((claim.id for claim in spec.claims), judged_claims(sweep, gathered), strict=True))
     for claim in spec.claims:
         if any(method in ([side] if isinstance(side, str) else side) for _, side in claim.uses()):
@@ -40,7 +41,7 @@ def _at(points: pd.DataFrame, panel: Panel, method: str, x: float) -> pd.DataFra
     return mine[[x_key(value) == x_key(x) for value in mine["x"]]].sort_values("seed")
 
 
-def _number(gathered: Gathered, panel: Panel, method: str, x: float) -> Iterator[str]:
+def _number(gathered: Gathered, panel: Panel, method: str, x: float, pilots: Sequence[int]) -> Iterator[str]:
     spec, unit = gathered.spec, panel.y.unit
     cells = _at(tested(gathered.chosen), panel, method, x)
     result = Comparison.of(method, cells["y"], x)
@@ -52,10 +53,12 @@ def _number(gathered: Gathered, panel: Panel, method: str, x: float) -> Iterator
     rivals = gathered.points[(gathered.points["panel"] == panel.name) & (gathered.points["method"] == method)]
     if panel.name not in spec.attack_panels:
         rivals = rivals[[x_key(value) == x_key(x) for value in rivals["x"]]]
+    if pilots:  # settings with one rival or none have no pilot runs
+        rivals = rivals[rivals["seed"].isin(pilots)]
     runs = rivals.drop_duplicates(["setting", "seed"])
     settings = runs.groupby("setting").agg(val=("val", "mean"), seeds=("seed", "nunique"))
     settings = settings.sort_values("val", ascending=False)
-    yield f"  {SENTENCES[spec.selection]}"
+    yield f"  {' '.join([SENTENCES[spec.selection], *told(pilots)])}"
     for setting, val, seeds in zip(settings.index, settings["val"], settings["seeds"], strict=True):
         mark = "chosen" if setting == cells["setting"].iloc[0] else "not chosen"
         yield f"  {mark}: {setting}, mean validation {val:.2%} of {count(int(seeds), 'seed')}"

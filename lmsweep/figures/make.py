@@ -1,7 +1,7 @@
 """Make a figure from the store: collect, select, aggregate, check the claims, draw, write. Never trains."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ from lmsweep.figures.evaluations import (
     verdicts,
 )
 from lmsweep.figures.record import JudgedClaim, Record, build_record, write_record
-from lmsweep.figures.select import select
 from lmsweep.figures.spec import FigureSpec, parse_figure
+from lmsweep.figures.stages import choose, pilot_runs, pilot_seeds, reporting_runs
 from lmsweep.figures.table import aggregate, missing, ordered, write_csv
 from lmsweep.provenance import provenance
 from lmsweep.store.store import Store
@@ -53,10 +53,10 @@ def spec_of(sweep: Sweep) -> FigureSpec:
 def measurements(sweep: Sweep) -> list[Wanted]:
     """What has to be measured of the finished runs that selection chooses: attacks, audits, regions."""
     spec, store = spec_of(sweep), Store(sweep.outputs)
-    rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec), spec.methods)
-    chosen, asked = _attacked(spec, rows, attack_configs_of(sweep, spec), store)
+    rows = _rows(sweep, spec, store)
+    chosen, asked = _attacked(sweep, spec, rows, attack_configs_of(sweep, spec), store)
     points = collect.points_of(spec.panels, rows, {}, store, spec.checkpoint)
-    points = select(spec.selection, points, spec.attack_panels)
+    points = choose(sweep, spec, points)
     return [*asked, *audits(sweep, spec, chosen), *regions(sweep, spec, points)]
 
 
@@ -76,18 +76,18 @@ class Gathered:
 def gather(sweep: Sweep) -> Gathered:
     """Collect and select."""
     spec, store = spec_of(sweep), Store(sweep.outputs)
-    rows = collect.run_rows(sweep.runs, store, collect.axes_of(spec), spec.methods)
+    rows = _rows(sweep, spec, store)
     configs = attack_configs_of(sweep, spec)
-    attacked, asked = _attacked(spec, rows, configs, store)
+    attacked, asked = _attacked(sweep, spec, rows, configs, store)
     found, evaluations = curves(asked)
     points = collect.points_of(spec.panels, rows, found, store, spec.checkpoint)
-    chosen = select(spec.selection, points, spec.attack_panels)
+    chosen = choose(sweep, spec, points)
     return Gathered(spec, rows, configs, attacked, evaluations, points, chosen)
 
 
 def judged_claims(sweep: Sweep, gathered: Gathered) -> list[JudgedClaim]:
     """The verdicts on the figure's claims."""
-    expected = expected_cells(sweep, gathered.spec, gathered.configs)
+    expected = _expected(sweep, gathered)
     same_data = sweep.grid.same_data
     return check_claims(
         gathered.spec, tested(gathered.chosen), sweep.label, same_data=same_data, expected=expected
@@ -104,7 +104,7 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
     gathered = gather(sweep)
     spec, rows, shown = gathered.spec, gathered.rows, tested(gathered.chosen)
     table = _table(spec, gathered.chosen)
-    gone = missing(shown, spec, expected_cells(sweep, spec, gathered.configs))
+    gone = missing(shown, spec, _expected(sweep, gathered))
     record = build_record(
         spec,
         scale=sweep.label,
@@ -114,6 +114,7 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
         points=shown,
         table=table,
         trained=rows["run"].nunique(),
+        pilot_seeds=pilot_seeds(sweep, spec),
         missing=gone,
         evaluations=gathered.evaluations,
         claims=judged_claims(sweep, gathered),
@@ -154,12 +155,29 @@ def attack_configs_of(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationCon
     return {name: config.model_copy(update={"tracking": sweep.tracking}) for name, config in configs.items()}
 
 
+def _rows(sweep: Sweep, spec: FigureSpec, store: Store) -> pd.DataFrame:
+    runs = {**sweep.runs, **pilot_runs(sweep, spec)}
+    return collect.run_rows(runs, store, collect.axes_of(spec), spec.methods)
+
+
+def _expected(sweep: Sweep, gathered: Gathered) -> Iterator[dict[str, Any]]:
+    # A cell without a number has the reason of runs that were to give it, or of those that were to choose.
+    spec = gathered.spec
+    pilots = pilot_runs(sweep, spec)
+    runs = {**reporting_runs(sweep, spec), **pilots, **sweep.runs} if pilots else sweep.runs
+    return expected_cells(replace(sweep, runs=runs), spec, gathered.configs)
+
+
 def _attacked(
-    spec: FigureSpec, rows: pd.DataFrame, configs: Mapping[str, EvaluationConfig], store: Store
+    sweep: Sweep,
+    spec: FigureSpec,
+    rows: pd.DataFrame,
+    configs: Mapping[str, EvaluationConfig],
+    store: Store,
 ) -> tuple[pd.DataFrame, list[Wanted]]:
     panels = [panel for panel in spec.panels if panel.attack is not None]
     points = collect.points_of(panels, rows, {}, store, spec.checkpoint)
-    chosen = select(spec.selection, points, spec.attack_panels)
+    chosen = choose(sweep, spec, points)
     return chosen, list(attacks(spec, chosen, configs))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lmsweep.figures.select import SENTENCES, WEIGHTS
+from lmsweep.figures.select import SENTENCES, WEIGHTS, told
 from lmsweep.figures.spec import FigureSpec, Reference
 from lmsweep.figures.statistics import RULE, Verdict
 from lmsweep.files import DamagedError, digest, read_json, write_json
@@ -94,6 +94,7 @@ class Record(_Part):
     runs: list[str]
     evaluations: list[str]
     seeds: list[int]
+    pilot_seeds: list[int] = []  # those that chose the settings and are in no mean; none where all seeds did
     trained: int
     missing: list[Missing]
     selected: list[Selected]
@@ -113,6 +114,7 @@ def build_record(
     points: pd.DataFrame,
     table: pd.DataFrame,
     trained: int,
+    pilot_seeds: Sequence[int] = (),
     missing: Rows = (),
     evaluations: Iterable[str] = (),
     claims: Sequence[JudgedClaim] = (),
@@ -135,12 +137,15 @@ def build_record(
             "selection": {
                 "rule": spec.selection,
                 "checkpoint": spec.checkpoint,
-                "sentence": f"{SENTENCES[spec.selection]} {WEIGHTS[spec.checkpoint]}",
+                "sentence": " ".join(
+                    [SENTENCES[spec.selection], *told(pilot_seeds), WEIGHTS[spec.checkpoint]]
+                ),
             },
             "intervals": RULE,
             "runs": sorted(set(points["run"])),
             "evaluations": sorted(set(evaluations)),
             "seeds": sorted({int(seed) for seed in points["seed"]}),
+            "pilot_seeds": list(pilot_seeds),
             "trained": trained,
             "missing": missing,
             "selected": _selected(table) if "selected" in table else [],

@@ -5,7 +5,7 @@ validation accuracy). A rule returns some of these rows, unchanged.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
@@ -24,6 +24,15 @@ WEIGHTS = {
     "best_clean": "Of each run the weights with the best accuracy on validation images with clean labels.",
     "last": "Of each run the last weights.",
 }
+CELL = ["panel", "method", "place"]  # what a setting is chosen for; in attack panels, place is 0
+
+
+def told(pilot_seeds: Sequence[int]) -> list[str]:
+    """A sentence about the seeds that chose, where other seeds report."""
+    if not pilot_seeds:
+        return []
+    chose = f"Seed{'s' * (len(pilot_seeds) > 1)} {', '.join(map(str, pilot_seeds))}"
+    return [f"{chose} compared the settings and {'are' if len(pilot_seeds) > 1 else 'is'} in no mean."]
 
 
 def select(rule: str, points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
@@ -37,19 +46,32 @@ def best_validation(points: pd.DataFrame, attack_panels: Collection[str] = ()) -
     A setting that fewer seeds finished than another is not eligible: it may owe its mean to those that
     diverged.
     """
-    # All strengths of an attack meet the same network, so in those panels x is no part of the choice.
-    place = points["x"].where(~points["panel"].isin(list(attack_panels)), 0.0)
-    keyed = points.assign(_place=place)
-    runs = keyed[keyed["val"].notna()].drop_duplicates(["panel", "method", "_place", "setting", "seed"])
-    cells = ["panel", "method", "_place"]
-    settings = runs.groupby([*cells, "setting"], as_index=False).agg(
+    return with_settings(points, best_settings(points, attack_panels), attack_panels)
+
+
+def best_settings(points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
+    """The best setting of each cell: a row of panel, method, place and setting."""
+    keyed = _placed(points, attack_panels)
+    runs = keyed[keyed["val"].notna()].drop_duplicates([*CELL, "setting", "seed"])
+    settings = runs.groupby([*CELL, "setting"], as_index=False).agg(
         seeds=("seed", "nunique"), val=("val", _mean)
     )
-    complete = settings[settings["seeds"] == settings.groupby(cells)["seeds"].transform("max")]
+    complete = settings[settings["seeds"] == settings.groupby(CELL)["seeds"].transform("max")]
     ranked = complete.sort_values(["val", "setting"], ascending=[False, True])
-    best = ranked.drop_duplicates(cells)[[*cells, "setting"]]
-    kept = keyed.merge(best, on=[*cells, "setting"], how="inner")
-    return kept.drop(columns="_place").reset_index(drop=True)
+    return ranked.drop_duplicates(CELL)[[*CELL, "setting"]]
+
+
+def with_settings(
+    points: pd.DataFrame, settings: pd.DataFrame, attack_panels: Collection[str] = ()
+) -> pd.DataFrame:
+    """The points that have the setting, or one of the settings, of their cell."""
+    kept = _placed(points, attack_panels).merge(settings, on=[*CELL, "setting"], how="inner")
+    return kept.drop(columns="place").reset_index(drop=True)
+
+
+def _placed(points: pd.DataFrame, attack_panels: Collection[str]) -> pd.DataFrame:
+    # All strengths of an attack meet the same network, so in those panels x is no part of the choice.
+    return points.assign(place=points["x"].where(~points["panel"].isin(list(attack_panels)), 0.0))
 
 
 def every(points: pd.DataFrame) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from lmsweep.provenance import provenance
 from lmsweep.store.store import is_id
 
 UNNAMED = "unnamed"  # sweeps over the command line alone
+PILOT = "-pilot"  # after the scale of runs that only choose settings: they are in no mean
 
 
 def record_sweep(outputs: Path, runs: Iterable[str], sweep: str | None, scale: str | None) -> Path:
@@ -68,14 +69,18 @@ def sweeps_of(outputs: Path, run: str) -> list[tuple[str, str | None]]:
     return sweeps_by_run(outputs).get(run, [])
 
 
-def runs_of(outputs: Path, wanted: str) -> set[str]:
-    """The ids of all runs of the sweep `wanted`: its name (at every scale), or the name of one record."""
+def runs_of(outputs: Path, wanted: str, *, pilots: bool = True) -> set[str]:
+    """The ids of all runs of the sweep `wanted`: its name (at every scale), or the name of one record.
+
+    Without `pilots`, a sweep's name stands for the runs that report.
+    """
     found: set[str] = set()
     names = set()
     damaged: list[str] = []
     for name, content in read_sweeps(outputs, damaged):
         names |= {content["sweep"], name}
-        if wanted in (content["sweep"], f"{content['sweep']}-{content['scale']}", name):
+        named = content["sweep"] if pilots or not str(content["scale"]).endswith(PILOT) else None
+        if wanted in (named, f"{content['sweep']}-{content['scale']}", name):
             found |= set(content["runs"])
     if not found:
         known = ", ".join(sorted(names)) or "none"

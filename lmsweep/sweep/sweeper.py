@@ -16,7 +16,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from hydra.utils import instantiate
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lmsweep.config.grid import expand
 from lmsweep.config.hydra import composed_value
@@ -49,6 +49,10 @@ class GridSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
+        if OmegaConf.select(self.config, "grid.stages"):
+            print(
+                "grid.stages is for `lmsweep reproduce`; -m trains every setting on every seed.", flush=True
+            )
         parser = OverridesParser.create(self.hydra_context.config_loader)
         jobs = expand(self.params, self.rules, arguments, parser, partial(composed_value, self.config))
         returned = self.launcher.launch(jobs, initial_job_idx=0)
