@@ -17,7 +17,17 @@ RESULTS = Path(__file__).parents[2] / "results"
 CHECKSUMS = {"checksum", "table"}
 KEYS = [
     *["figure", "scale", "title", "paper", "question", "command", "provenance", "training"],
-    *["selection", "intervals", "runs", "evaluations", "seeds", "trained", "missing", "selected"],
+    *[
+        "selection",
+        "intervals",
+        "runs",
+        "evaluations",
+        "seeds",
+        "pilot_seeds",
+        "trained",
+        "missing",
+        "selected",
+    ],
     *["claims", "audit", "references", "table"],
 ]
 
