@@ -70,3 +70,13 @@ def test_the_protocol_for_gamma(tmp_path):
     assert head[:3] == ["method", "margin.gamma", "mean"]
     assert [cell[1] for cell in cells] == ["0.02", "0.05", "0.1"]
     assert all(float(cell[2].strip("*%")) > 50 for cell in cells)  # settings that work
+
+
+@pytest.mark.slow
+def test_other_methods(tmp_path):
+    (printed,) = follow("methods.md", tmp_path)
+    assert re.search(r"outputs/runs/\w{12}  validation \d\d\.\d+%", printed)
+    head, *cells = rows(printed)
+    assert head[:3] == ["method", "data.label_noise", "mean"]
+    assert {cell[0] for cell in cells} == {"xent", "gce", "sce"}
+    assert all(float(cell[2].strip("*%")) > 50 for cell in cells)  # settings that work

@@ -4,10 +4,11 @@ Values and defaults live in conf/. Each description below completes the sentence
 error a user sees, and doubles as the documentation of the key.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 
 from lmsweep.config.content import content_of
 from lmsweep.config.fields import (
@@ -109,11 +110,33 @@ CONSTANT = ScheduleConfig.model_validate(
 
 
 class MethodConfig(Node):
-    """`method`: a criterion on the logits, with or without the margin loss."""
+    """`method`: what is trained on, with or without the margin loss.
 
-    criterion: Annotated[Literal["xent", "hinge"], Field(description="xent or hinge")]
+    Each further key is a block of options of the method that has its name. The method's class declares them
+    (`lmsweep.methods`), and checks them where the run is built; blocks of other methods do not count.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    criterion: Annotated[str, Field(pattern=r"^[a-z]\w*$", description="a method of lmsweep.methods")]
     xent_weight: NonNegative
     margin: Flag
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_infinity(cls, keys: Any) -> Any:
+        """Write infinity as a word in every block, because JSON has no infinity."""
+        return {
+            name: {k: "inf" if v == math.inf else v for k, v in value.items()}
+            if isinstance(value, dict)
+            else value
+            for name, value in keys.items()
+        }
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the method itself."""
+        return dict((self.model_extra or {}).get(self.criterion) or {})
 
 
 MarginNode: Any = node_of(MarginOptions)
@@ -237,6 +260,10 @@ class RunConfig(Node):
         config = self.to_dict()
         drop(config, IGNORED_BY_IDENTITY)
         # A key that the chosen method does not use must not make two runs out of one.
+        method = self.method
+        config["method"] = {name: getattr(method, name) for name in MethodConfig.model_fields}
+        if method.options:
+            config["method"][method.criterion] = method.options
         if not self.method.margin:
             del config["margin"]
         elif self.margin.top_k is None:

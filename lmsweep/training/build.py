@@ -15,13 +15,15 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau, StepLR
 
-from lmsweep.config.fields import Component
+from lmsweep.config.fields import Component, checked
 from lmsweep.config.run import RunConfig
 from lmsweep.data import Augmentation, Dataset, Source, prepare
 from lmsweep.errors import ConfigError
 from lmsweep.margin import MarginLoss
 from lmsweep.margin.layers import hidden_layers, network
 from lmsweep.margin.temporary import evaluating
+from lmsweep.methods import Method, method_class
+from lmsweep.methods.method import last_linear
 from lmsweep.seeds import derive_seed
 from lmsweep.training.adversarial import AdversarialTraining
 from lmsweep.training.module import Classifier
@@ -76,17 +78,43 @@ def build_module(config: RunConfig, data: Dataset) -> Classifier:
     if not isinstance(network, nn.Module):
         raise ConfigError(f"model._target_={config.model.target} gave no torch.nn.Module")
     _try_out(network, config, data)
+    method = build_method(config)
+    method.prepare(network)
+    if method.features:
+        with _explained(
+            f"method={method.name} needs a linear last layer, so model={config.model.name} does not fit"
+        ):
+            last_linear(network, torch.zeros(2, *data.input_shape))
     optimizer = config.optimizer
     factory = partial(_call, "optimizer", optimizer, lr=optimizer.lr)
     module = Classifier(
         network,
-        criterion=config.method.criterion,
+        method=method,
+        seed=config.seed,
         xent_weight=config.method.xent_weight,
         optimizer=lambda params: factory(params=params, weight_decay=optimizer.weight_decay),
         schedule=_schedule(config),
     )
     module.configure_optimizers()  # a bad argument is found now rather than after the lease was taken
     return module
+
+
+def build_method(config: RunConfig) -> Method:
+    """The method, with the options of its block; ConfigError for what it cannot be combined with."""
+    name, margin, adversarial = config.method.criterion, config.method.margin, config.adversarial.kind
+    method = checked(method_class(name), config.method.options, f"method.{name}")
+    for key, wrong, reason in (
+        ("method.margin=true", method.further_passes and margin, "it runs the network more than once"),
+        (f"adversarial={adversarial}", method.makes_examples and adversarial != "none", "it attacks itself"),
+        (
+            "trainer.compile=true",
+            method.differentiates_twice and config.trainer.compile,
+            "a compiled backward pass cannot be differentiated again",
+        ),
+    ):
+        if wrong:
+            raise ConfigError(f"{key} is not allowed with method={name}: {reason}; leave one of them out.")
+    return method
 
 
 def _schedule(config: RunConfig) -> Callable[[Optimizer], LRScheduler] | None:

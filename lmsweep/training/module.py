@@ -1,6 +1,8 @@
-"""The LightningModule around any network that maps images to logits, and the criteria it is trained on."""
+"""The LightningModule around any network that maps images to logits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import pytorch_lightning as pl
@@ -11,23 +13,27 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lmsweep.data.batches import Batch
+from lmsweep.methods import Method, Step
+from lmsweep.seeds import Share, derive_seed
 
 
 class Classifier(pl.LightningModule):
-    """Trains a network on a criterion. What else goes into the loss, callbacks add."""
+    """Trains a network by a method. What else goes into the loss, callbacks add."""
 
     def __init__(
         self,
         network: nn.Module,
         *,
-        criterion: str,
         xent_weight: float,
         optimizer: Callable[[Any], Optimizer],
         schedule: Callable[[Optimizer], LRScheduler] | None = None,
+        method: Method | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.network = network
-        self.criterion = criterion
+        self.method = method or Method()
+        self.seed = seed
         self.xent_weight = xent_weight
         self.optimizer_factory = optimizer
         self.schedule_factory = schedule
@@ -48,15 +54,65 @@ class Classifier(pl.LightningModule):
         return self.network(x)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The criterion on one batch; on the auxiliary head too, by the network's `aux_weight`."""
+        """The loss of one batch; auxiliary heads count by the network's `aux_weight`."""
         x, y = batch
-        output = self(x)
+        method = self.method
+        if method.input_gradient:
+            x = x.detach().requires_grad_()
+        state = _random_state(x.device) if method.further_passes else None
+        with self._features() as features:
+            # A clone, because a network that works in place must not do so on a leaf.
+            output = self(x.clone() if method.input_gradient else x)
         logits, *auxiliary = (output,) if isinstance(output, Tensor) else output
-        loss = criterion_loss(logits, y, self.criterion, self.xent_weight)
+        loss = self._criterion(logits, y)
         for head in auxiliary:
-            weight = cast(float, self.network.aux_weight)
-            loss = loss + weight * criterion_loss(head, y, self.criterion, self.xent_weight)
-        return loss
+            loss = loss + cast(float, self.network.aux_weight) * self._criterion(head, y)
+        if not method.has_term:
+            return loss
+        step = Step(
+            self.network,
+            x,
+            y,
+            logits,
+            again=partial(self._again, state),
+            features=features[-1] if features else None,
+            seed=derive_seed(self.seed, f"method/{self.global_step}"),
+            share=Share(self.global_rank, self.trainer.world_size),
+        )
+        term = method.term(step)
+        return loss if term is None else loss + term
+
+    def _criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
+        loss = self.xent_weight * F.cross_entropy(logits, targets)
+        more = self.method.criterion(logits, targets)
+        return loss if more is None else loss + more
+
+    @contextmanager
+    def _features(self) -> Iterator[list[Tensor]]:
+        """What goes into the last linear layer inside, where the method asks for it."""
+        found: list[Tensor] = []
+        if not self.method.features:
+            yield found
+            return
+        last = [module for module in self.network.modules() if isinstance(module, nn.Linear)][-1]
+        with last.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])):
+            yield found
+
+    def _again(self, state: tuple[Tensor, ...] | None, x: Tensor) -> Tensor:
+        """The logits of other images, with the random numbers of the pass that began with `state`."""
+        devices = [x.device] if x.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            if state is not None:
+                torch.set_rng_state(state[0])
+                if devices:
+                    torch.cuda.set_rng_state(state[1], x.device)
+            output = self.forward(x)
+        return output if isinstance(output, Tensor) else cast(Tensor, output[0])
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """A step of the optimizer, and what the method does to the weights after it."""
+        super().optimizer_step(*args, **kwargs)
+        self.method.after_update(self.network)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Accuracy and cross-entropy, averaged over the split by Lightning."""
@@ -82,14 +138,6 @@ class Classifier(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def hinge(logits: Tensor, targets: Tensor) -> Tensor:
-    """Multi-class hinge: how far the best other class comes within 1 of the target's logit."""
-    true = logits.gather(1, targets.unsqueeze(1)).squeeze(1)
-    other = logits.scatter(1, targets.unsqueeze(1), float("-inf")).amax(1)
-    return (1 - true + other).clamp_min(0).mean()
-
-
-def criterion_loss(logits: Tensor, targets: Tensor, criterion: str, xent_weight: float) -> Tensor:
-    """The criterion of a method: weighted cross-entropy, plus the hinge when asked for."""
-    loss = xent_weight * F.cross_entropy(logits, targets)
-    return loss + hinge(logits, targets) if criterion == "hinge" else loss
+def _random_state(device: torch.device) -> tuple[Tensor, ...]:
+    on_device = (torch.cuda.get_rng_state(device),) if device.type == "cuda" else ()
+    return (torch.get_rng_state(), *on_device)

@@ -143,3 +143,19 @@ def test_values_that_torch_would_take_without_a_word_are_refused(keys, sentence)
     with pytest.raises(ConfigError) as refused:
         config(*keys)
     assert str(refused.value).startswith(sentence)
+
+
+def test_ids_of_stored_runs_stay():
+    """The ids of runs from before there were other methods; a change orphans every stored run."""
+    assert identity() == "f7abf78dce09"
+    assert identity("method=xent") == "ae9a083902e8"
+    assert identity("method=hinge", "adversarial=pgd") == "061116278c4f"
+
+
+def test_the_options_of_a_method_count_for_that_method_only():
+    assert identity("method=gce") != identity("method=gce", "method.gce.q=0.5")
+    assert identity("method=gce") == identity("method=gce", "method.sce.beta=3")
+    assert identity("method=xent") == identity("method=xent", "method.gce.q=0.5")
+    stored = config("method=xent").to_dict()
+    stored["method"] = {"criterion": "xent", "xent_weight": 1.0, "margin": False}
+    assert run_id(parse(stored).identity_dict()) == identity("method=xent")

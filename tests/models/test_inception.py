@@ -42,9 +42,7 @@ def test_at_full_size_it_is_torchvisions(full):
 
 
 def test_one_step_at_75x75_trains_with_the_auxiliary_loss(full):
-    module = Classifier(
-        full, criterion="xent", xent_weight=1.0, optimizer=lambda p: torch.optim.SGD(p, lr=0.01)
-    ).train()
+    module = Classifier(full, xent_weight=1.0, optimizer=lambda p: torch.optim.SGD(p, lr=0.01)).train()
     x, y = torch.rand(4, 3, 75, 75), torch.tensor([0, 1, 2, 3])
     before = {name: p.detach().clone() for name, p in full.named_parameters()}
     optimizer = module.configure_optimizers()
@@ -60,7 +58,7 @@ def test_the_loss_is_the_criterion_plus_the_weighted_one_of_the_head():
     for weight in (0.0, 0.4):
         torch.manual_seed(0)
         net = small(aux_weight=weight, dropout=0.0)
-        module = Classifier(net, criterion="xent", xent_weight=0.5, optimizer=torch.optim.SGD).train()
+        module = Classifier(net, xent_weight=0.5, optimizer=torch.optim.SGD).train()
         x, y = torch.rand(6, 3, 75, 75), torch.arange(6) % 5
         logits, auxiliary = net(x)
         expected = 0.5 * (F.cross_entropy(logits, y) + weight * F.cross_entropy(auxiliary, y))
