@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from lmsweep.config.acquisition import NO_ACQUISITION, AcquisitionConfig
 from lmsweep.config.content import content_of
 from lmsweep.config.fields import (
     Component,
@@ -240,6 +241,7 @@ class RunConfig(Node):
     method: MethodConfig
     margin: MarginConfig
     adversarial: AdversarialConfig
+    acquisition: AcquisitionConfig = NO_ACQUISITION
     # Lightning's or the user's own, by a name of the user's; runs stored before this key existed had none.
     callbacks: Annotated[
         dict[str, Component], Field(default_factory=dict, description="a group of callbacks by name")
@@ -273,6 +275,10 @@ class RunConfig(Node):
         else:
             for key in {"fgsm": ("alpha", "steps"), "pgd": ("random_epsilon",)}[self.adversarial.kind]:
                 del config["adversarial"][key]
+        if not self.acquisition.active:
+            config.pop("acquisition", None)
+        elif self.acquisition.score == "random":
+            drop(config, ("acquisition.passes", "acquisition.pool"))
         for key in ("content", "callbacks"):
             if not getattr(self, key):
                 config.pop(key, None)
@@ -347,6 +353,7 @@ class RunConfig(Node):
         Gamma, clipping and the like are hyperparameters of a method; what makes another loss gets a word.
         """
         suffix = "" if self.adversarial.kind == "none" else f"+{self.adversarial.kind}"
+        suffix += f"+{self.acquisition.score}" if self.acquisition.active else ""
         if not self.method.margin:
             return self.method.criterion + suffix
         layers = self.margin.layers
@@ -359,8 +366,10 @@ class RunConfig(Node):
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
     run = checked(RunConfig, config)
-    for check in (_check_batch, _check_standardisation, _check_optimizer, _check_schedule, _check_sampling):
+    checks = (_check_batch, _check_standardisation, _check_optimizer, _check_schedule, _check_sampling)
+    for check in checks:
         check(run)
+    run.acquisition.check(run.data.fraction, run.trainer.processes)
     return run
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -84,6 +84,13 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one image."""
         return self.train.input_shape
+
+    def with_training(self, chosen: Tensor) -> "Dataset":
+        """The same data with some of its training samples only, by their place among them."""
+        train = self.train.select(chosen)
+        digests = {"train_indices": _digest(chosen), "train_labels": _digest(train.y)}
+        fingerprint = {**self.fingerprint, "train_size": len(train), **digests}
+        return replace(self, train=train, fingerprint=fingerprint)
 
 
 def prepare(

@@ -89,8 +89,11 @@ class RunCheckpoint(pl.Callback):
         val_size: int,
         lease: Lease = nullcontext,
         seconds: Callable[[], float] = lambda: 0.0,
+        beside: Mapping[str, Any] | None = None,
     ) -> None:
+        """`beside` is saved in every checkpoint, under its own keys."""
         self.path = path
+        self.beside = beside or {}
         self.lease = lease
         self.seconds = seconds
         self.val_size = val_size
@@ -130,7 +133,7 @@ class RunCheckpoint(pl.Callback):
         """Dropout draws from torch's generators, so their state belongs to the run: that of every process."""
         checkpoint["seconds"] = self.seconds()
         checkpoint["stopped"] = trainer.should_stop
-        checkpoint |= _metrics_beside(self.path)
+        checkpoint |= {**_metrics_beside(self.path), **self.beside}
         mine = {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
         states: list[Any] = [mine] * trainer.world_size
         if trainer.world_size > 1:

@@ -12,7 +12,9 @@ import torch.distributed as dist
 from pytorch_lightning.loggers.logger import DummyLogger, Logger
 from pytorch_lightning.profilers import PassThroughProfiler
 
+from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, TrainingBatches
+from lmsweep.files import Lease
 from lmsweep.margin.batch_norm import sync_batch_norm
 from lmsweep.seeds import derive_seed
 from lmsweep.training.build import build_adversarial
@@ -31,16 +33,17 @@ def fit(
     checkpoint: dict[str, Any] | None,
     keeper: RunCheckpoint,
     world: World = ALONE,
-    mirror: Mirror = no_mirror,
+    lines: JsonLinesLogger | None = None,
 ) -> int:
     """Train from `checkpoint` or from the start; the module then has its last weights, `keeper` the best.
 
-    `mirror` is told every line of metrics.jsonl. Returns the number of steps.
+    `lines` is metrics.jsonl, where it is open already. Returns the number of steps.
     """
     config, data, module, gpu = job.config, job.data, job.module, job.config.trainer.gpu
     step = checkpoint["global_step"] if checkpoint else 0
     log_every = config.trainer.log_every
-    progress = RichProgress(f"{config.method_name()} on {config.data.name}")
+    amount = f"{len(data.train)} images of " if config.acquisition.active else ""
+    progress = RichProgress(f"{config.method_name()} on {amount}{config.data.name}")
     callbacks = (
         job.margin,
         build_adversarial(config),
@@ -52,9 +55,7 @@ def fit(
     )
     logger: Logger = DummyLogger()
     if world.rank == 0:
-        lines = folder / "metrics.jsonl"
-        size, _ = checkpoint[METRICS] if checkpoint and METRICS in checkpoint else (None, None)
-        logger = JsonLinesLogger(lines, config.trainer.max_steps, step, mirror, keeper.lease, size)
+        logger = lines or open_lines(config, folder, checkpoint, keeper.lease)
     _quiet_lightning()
     trainer = pl.Trainer(
         accelerator=config.trainer.accelerator,
@@ -110,6 +111,24 @@ def fit(
     if keeper.seen_step != trainer.global_step:  # the last steps may lie after the last validation
         trainer.validate(module, validation, verbose=False)
     return trainer.global_step
+
+
+def open_lines(
+    config: RunConfig,
+    folder: Path,
+    checkpoint: dict[str, Any] | None,
+    lease: Lease,
+    mirror: Mirror = no_mirror,
+    before: int = 0,
+) -> JsonLinesLogger:
+    """Open metrics.jsonl where `checkpoint` left it; `before` it the run took so many steps of other rounds.
+
+    `mirror` is told every line.
+    """
+    step = before + (checkpoint["global_step"] if checkpoint else 0)
+    size, _ = checkpoint[METRICS] if checkpoint and METRICS in checkpoint else (None, None)
+    path = folder / "metrics.jsonl"
+    return JsonLinesLogger(path, config.trainer.max_steps, step, mirror, lease, size)
 
 
 class _NoProfiler(PassThroughProfiler):

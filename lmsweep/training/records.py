@@ -44,7 +44,8 @@ def replay(path: Path, mirror: Mirror, until: float = math.inf, size: int | None
 class JsonLinesLogger(Logger):
     """One line of JSON per call; lines after the step that training resumes from are dropped first.
 
-    A `mirror` is told every line: those that are kept, and then each one that has been written.
+    A `mirror` is told every line: those that are kept, and then each one that has been written. `before` is
+    how many steps earlier trainings of the run took.
 
     The file is made anew while `lease` is held, and stays open: should another process take the run over, it
     makes a new file in turn, and what this process still writes goes into one that nobody sees.
@@ -63,6 +64,7 @@ class JsonLinesLogger(Logger):
         super().__init__()
         self.max_steps = max_steps
         self.mirror = mirror
+        self.before = 0
         kept = replay(path, mirror, resume_step, size) if resume_step else []
         with replacing(path, lease) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in kept))
@@ -89,7 +91,7 @@ class JsonLinesLogger(Logger):
         Lightning counts them from 0 here, except in the validation after the last one.
         """
         values = {k: float(v) for k, v in metrics.items() if k != "epoch"}
-        steps = min((step or 0) + 1, self.max_steps)
+        steps = self.before + min((step or 0) + 1, self.max_steps)
         self.file.write(json.dumps({"step": steps, **values}) + "\n")
         self.mirror(values, steps)
 

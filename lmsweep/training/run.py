@@ -14,13 +14,23 @@ from typing import Any, Protocol
 
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
 
+from lmsweep.config.acquisition import NO_ACQUISITION
 from lmsweep.config.run import CONSTANT, NO_TELEMETRY, RunConfig
 from lmsweep.data import Dataset, Split, fixed_choice
 from lmsweep.errors import ConfigError
 from lmsweep.files import Lease
 from lmsweep.margin import MarginLoss
 from lmsweep.provenance import energy_joules, provenance
+from lmsweep.training.acquisition import (
+    ACQUISITION,
+    CURVE,
+    Acquisition,
+    acquired,
+    check_acquisition,
+    config_of_round,
+)
 from lmsweep.training.build import (
     build_callbacks,
     build_data,
@@ -38,7 +48,7 @@ from lmsweep.training.checkpoint import (
     save_finished,
 )
 from lmsweep.training.evaluate import Portrait, evaluate, portrait
-from lmsweep.training.fit import fit
+from lmsweep.training.fit import fit, open_lines
 from lmsweep.training.module import Classifier
 from lmsweep.training.records import replay
 from lmsweep.training.world import Company, World, alone
@@ -100,7 +110,14 @@ def prepare_run(config: RunConfig) -> Parts:
         )
     check_speed(config)
     torch.set_num_threads(config.trainer.threads)
-    data = _limited(build_data(config), config.trainer.evaluation_samples)
+    job = assemble(config, _limited(build_data(config), config.trainer.evaluation_samples))
+    if config.acquisition.active:
+        check_acquisition(config.acquisition, job.data, job.module, config.data.name)
+    return job
+
+
+def assemble(config: RunConfig, data: Dataset) -> Parts:
+    """Build a fresh network for the data, and what trains it."""
     module = build_module(config, data)
     speed_up(module, config)
     return Parts(
@@ -137,6 +154,7 @@ def run(
     `company` brings the other processes that share the training; this one is rank 0.
     `listener` is told what is recorded.
     """
+    config, data = job.config, job.data
     started, joules = time.monotonic(), energy_joules()
     checkpoint_path = folder / "checkpoint.ckpt"
     checkpoint = load_or_set_aside(checkpoint_path, lease, folder / "metrics.jsonl")
@@ -152,22 +170,29 @@ def run(
         job.module.load_state_dict(checkpoint["state_dict"])
         replay(folder / "metrics.jsonl", listener.log)
     else:
-        keeper = RunCheckpoint(checkpoint_path, len(job.data.val), lease, seconds)
-        with company() as world:
-            steps = fit(job, folder, checkpoint, keeper, world, listener.log)
-        train_seconds = seconds()
-        last = {name: value.detach().clone() for name, value in job.module.state_dict().items()}
-        weights = {name: (best.step, best.weights) for name, best in keeper.chosen.items()}
-        measured = measure(job, {**weights, "last": (steps, last)})
+        keep = partial(RunCheckpoint, checkpoint_path, len(job.data.val), lease, seconds)
+        if config.acquisition.active:
+            job, measured, last = _acquire(job, folder, checkpoint, keep, listener)
+            train_seconds = seconds()
+        else:
+            keeper = keep()
+            with company() as world:
+                lines = open_lines(config, folder, checkpoint, lease, listener.log)
+                steps = fit(job, folder, checkpoint, keeper, world, lines)
+            train_seconds = seconds()
+            measured, last = _measure_chosen(job, keeper, steps)
         save_finished(folder / "last.ckpt", last, measured, train_seconds, lease)
         save_finished(checkpoint_path, job.module.state_dict(), measured, train_seconds, lease)
-    config = job.config
+    curve = measured.pop(CURVE, None)
+    if curve is not None:
+        job = dataclasses.replace(job, data=acquired(data, curve))
     results = {
         "id": run_id,
         "method": config.method_name(),
         "seed": config.seed,
         "metrics": measured["best"],
         "selections": {name: values for name, values in measured.items() if name != "best"},
+        **({} if curve is None else {"curve": curve}),
         "remarks": remarks(job, measured["best"]),
         "data": job.data.fingerprint,
         "seconds": seconds(),
@@ -177,6 +202,43 @@ def run(
     }
     listener.describe(results, partial(_portrait, job), checkpoint_path)
     return results
+
+
+def _measure_chosen(
+    job: Parts, keeper: RunCheckpoint, steps: int
+) -> tuple[dict[str, dict[str, Any]], dict[str, Tensor]]:
+    """Measure what training chose, by selection; return the last weights too. The module has the best."""
+    last = {name: value.detach().clone() for name, value in job.module.state_dict().items()}
+    weights = {name: (best.step, best.weights) for name, best in keeper.chosen.items()}
+    return measure(job, {**weights, "last": (steps, last)}), last
+
+
+def _acquire(
+    job: Parts,
+    folder: Path,
+    checkpoint: dict[str, Any] | None,
+    keep: Callable[..., RunCheckpoint],
+    listener: Listener,
+) -> tuple[Parts, dict[str, Any], dict[str, Tensor]]:
+    """Train a fresh network in every round of an acquisition; return the last round and what it measured.
+
+    A checkpoint knows the rounds before its own, so that a run goes on in the middle of any of them.
+    """
+    config, options, steps = job.config, job.config.acquisition, job.config.trainer.max_steps
+    state = Acquisition.of(job.data, options, checkpoint and checkpoint[ACQUISITION])
+    keeper = keep(beside={ACQUISITION: state.known()})
+    lines = open_lines(config, folder, checkpoint, keeper.lease, listener.log, state.round * steps)
+    while True:
+        lines.before = state.round * steps
+        one = assemble(config_of_round(config, state.round), job.data.with_training(state.labelled))
+        taken = fit(one, folder, checkpoint, keeper, lines=lines)
+        measured, last = _measure_chosen(one, keeper, taken)
+        state.record(measured, len(job.data.train))
+        lines.log_metrics(state.told(), taken - 1)  # loggers count steps from 0
+        if state.round > options.rounds:
+            return one, {**measured, CURVE: state.curve}, last
+        state.extend(job.data, options, one.module, config.seed)
+        checkpoint, keeper = None, keep(beside={ACQUISITION: state.known()})
 
 
 def remarks(job: Parts, metrics: Mapping[str, float]) -> list[str]:
@@ -247,7 +309,7 @@ SAMPLES = 500  # in the splits of the probe: enough to time an evaluation, which
 
 def probe_seconds(config: RunConfig) -> float:
     """Estimate the seconds of a whole run; trains a few steps in a temporary folder and forgets them."""
-    job = prepare_run(config)
+    job, options = prepare_run(config), config.acquisition
     most = config.trainer.evaluation_samples or math.inf
     sizes = {name: min(most, len(getattr(job.data, name))) for name in ("train", "val", "test")}
     one = _short_run(config, 1)
@@ -258,8 +320,13 @@ def probe_seconds(config: RunConfig) -> float:
     few = _few(job.data.val)
     sample = _seconds(lambda: evaluate(job.module, few)) / len(few)
     trainer = config.trainer
+    if options.active:
+        sizes["train"] = options.images(job.data.num_classes)
     evaluated = (trainer.max_steps // trainer.val_every) * sizes["val"] + sum(sizes.values())
     total = one + step * (trainer.max_steps - 1) + sample * evaluated
+    if options.active:
+        scored = min(len(job.data.train), options.pool or len(job.data.train)) * options.passes
+        total += options.rounds * (total + (sample * scored if options.score != "random" else 0))
     telemetry = build_telemetry(config, job.module, job.data)
     if telemetry is None:
         return total
@@ -271,7 +338,7 @@ def _short_run(config: RunConfig, steps: int) -> float:
     trainer = config.trainer.model_copy(update={"max_steps": steps, "val_every": steps})
     tracking = config.tracking.model_copy(update={"name": "none"})
     update: dict[str, Any] = {"trainer": trainer, "tracking": tracking, "telemetry": NO_TELEMETRY}
-    update |= {"schedule": CONSTANT, "callbacks": {}}
+    update |= {"schedule": CONSTANT, "callbacks": {}, "acquisition": NO_ACQUISITION}
     job = _with_few_samples(prepare_run(config.model_copy(update=update)), trainer.batch_size)
     with tempfile.TemporaryDirectory() as folder:
         return _seconds(lambda: run(job, "probe", Path(folder)))
