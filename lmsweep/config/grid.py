@@ -49,6 +49,7 @@ class NoiseConfig(Node):
     same_data: Flag
     weight: Annotated[float | None, Field(gt=0, description="a value of margin.weight")] = None
     val_every: Steps = None
+    steps: Steps = None  # trainer.max_steps of the figures over noise
     long_steps: Steps = None  # trainer.max_steps of figX_selection: enough to learn the wrong labels by heart
 
 
