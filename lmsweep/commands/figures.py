@@ -207,7 +207,7 @@ def publish_command(arguments: Sequence[str] | None = None) -> None:
 def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ()) -> Path:
     """Copy the figures of a scale, then write the page about all that are kept; return its path.
 
-    Where the README beside the results has a place for the overview of the scale, it is written too.
+    Where the README beside the results has a place for the overview of all figures, it is written too.
     """
     drawn, kept = outputs / "figures" / scale, results / scale
     chosen = names or sorted(path.stem for path in drawn.glob("*.json"))
@@ -220,12 +220,12 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
         for suffix in KEPT:
             shutil.copyfile(drawn / f"{name}{suffix}", kept / f"{name}{suffix}")
     page = kept / "README.md"
-    records = [record for record in read_records(results).values() if record.scale == scale]
-    write_atomically(page, results_page(records, scale))
+    records = list(read_records(results).values())
+    write_atomically(page, results_page([record for record in records if record.scale == scale], scale))
     readme = results.parent / "README.md"
     if readme.is_file():
         text = readme.read_text()
-        write_atomically(readme, with_overview(text, scale, f"{results.name}/{scale}", records))
+        write_atomically(readme, with_overview(text, results.name, records))
     return page
 
 

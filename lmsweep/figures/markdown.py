@@ -42,9 +42,9 @@ def results_page(records: Sequence[Record], scale: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_overview(page: str, scale: str, folder: str, records: Sequence[Record]) -> str:
-    """The page with the overview of a scale between its two markers; without markers, the page as it is."""
-    begin, end = f"<!-- figures at {scale} scale: written by make publish -->", "<!-- end of figures -->"
+def with_overview(page: str, folder: str, records: Sequence[Record]) -> str:
+    """The page with the overview of all figures between its two markers; without markers, the page as it is."""
+    begin, end = "<!-- figures: written by make publish -->", "<!-- end of figures -->"
     before, found, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
@@ -53,15 +53,22 @@ def with_overview(page: str, scale: str, folder: str, records: Sequence[Record])
 
 
 def _overview(records: Sequence[Record], folder: str) -> str:
-    """A row per figure, with links to the picture and to the claims below `folder`."""
+    """A row per figure at its largest scale, with links to the picture and to the claims below `folder`."""
+    shown = {record.figure: record for record in records}.values()  # of the same figure, the largest is last
+    counts = sum((_verdicts(record) for record in shown), Counter[str]())
     rows = []
-    for record in records:
-        counts = _verdicts(record)
-        said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-        picture = f"[`{record.figure}`]({folder}/{record.figure}.png)"
-        claims = f"[{said or 'no claims'}]({folder}/README.md#{record.figure.lower()})"
-        rows.append([picture, record.title, re.sub(r"^Figures? ", "", record.paper), claims])
-    return table(["figure", "shows", "in the paper", "its claims, here"], rows)
+    for record in shown:
+        place = f"{folder}/{record.scale}"
+        picture = f"[`{record.figure}`]({place}/{record.figure}.png)"
+        claims = f"[{_said(_verdicts(record)) or 'no claims'}]({place}/README.md#{record.figure.lower()})"
+        title = re.sub(r"^Figures? ", "", record.paper)
+        rows.append([picture, record.title, title, record.scale, claims])
+    head = ["figure", "shows", "in the paper", "scale", "its claims, here"]
+    return f"Of {counts.total()} claims: {_said(counts)}.\n\n{table(head, rows)}"
+
+
+def _said(counts: Counter[str]) -> str:
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
 
 
 def _verdicts(record: Record) -> Counter[str]:

@@ -33,9 +33,9 @@ def single_run(*words):
         return split(OmegaConf.to_container(compose("config", with_full_scale(words)), resolve=True))[0]
 
 
-def test_all_fifteen_figures_and_ours_are_there_at_three_scales():
+def test_all_fifteen_figures_and_ours_are_there_at_four_scales():
     assert sweep_names() == (*FIFTEEN, *OURS)
-    assert {scale.partition("/")[2] for scale in scales()} == {"laptop", "paper", "smoke"}
+    assert {scale.partition("/")[2] for scale in scales()} == {"laptop", "paper", "smoke", "workstation"}
 
 
 # The paper's grids have thousands of runs; one small figure per family says as much.
@@ -160,12 +160,12 @@ def test_a_full_scale_needs_no_sweep_and_is_the_same():
     [
         (
             ["scale=laptop"],
-            r"scale=laptop is not allowed: it must be one of cifar/laptop, cifar/paper, .*toy/smoke\.",
+            r"scale=laptop is not allowed: it must be one of cifar/laptop, cifar/paper, .*toy/workstation\.",
         ),
-        (["scale=mnist/huge"], r"scale=mnist/huge is not allowed: .*mnist/laptop, mnist/paper, mnist/smoke"),
+        (["scale=mnist/huge"], r"scale=mnist/huge is not allowed: .*mnist/laptop, mnist/paper, mnist/smoke, mnist/workstation"),
         (
             ["sweep=fig1_toy", "scale=huge"],
-            r"scale=huge is not allowed: it must be one of laptop, paper, smoke\.",
+            r"scale=huge is not allowed: it must be one of laptop, paper, smoke, workstation\.",
         ),
         (["sweep=nope", "scale=smoke"], r"sweep=nope is not allowed: it must be one of fig1_toy"),
     ],

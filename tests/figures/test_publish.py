@@ -33,7 +33,7 @@ def test_the_files_are_copied_and_the_page_tells_every_claim(tmp_path):
 
 def test_the_readme_beside_the_results_gets_the_overview_at_its_place(tmp_path):
     readme = tmp_path / "README.md"
-    begin, end = "<!-- figures at laptop scale: written by make publish -->", "<!-- end of figures -->"
+    begin, end = "<!-- figures: written by make publish -->", "<!-- end of figures -->"
     marked = f"# Ours\n{begin}\nold\n{end}\nlast\n"
     readme.write_text(marked)
     name = record()["figure"]
