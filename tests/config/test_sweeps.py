@@ -114,9 +114,10 @@ def test_the_head_of_every_sweep_says_how_to_run_it_and_how_long_it_takes():
         assert f"make reproduce-figure FIG={name} SCALE=smoke" in head
         assert "Run time: smoke" in head
         times = head.split("Run time:")[1]
-        assert [scale for scale in ("smoke:", "laptop:", "paper:") if scale in times] == [
+        assert [scale for scale in ("smoke:", "laptop:", "workstation:", "paper:") if scale in times] == [
             "smoke:",
             "laptop:",
+            "workstation:",
             "paper:",
         ]
         assert "?" not in "".join(times.splitlines()[:2]), name
@@ -162,7 +163,10 @@ def test_a_full_scale_needs_no_sweep_and_is_the_same():
             ["scale=laptop"],
             r"scale=laptop is not allowed: it must be one of cifar/laptop, cifar/paper, .*toy/workstation\.",
         ),
-        (["scale=mnist/huge"], r"scale=mnist/huge is not allowed: .*mnist/laptop, mnist/paper, mnist/smoke, mnist/workstation"),
+        (
+            ["scale=mnist/huge"],
+            r"scale=mnist/huge is not allowed: .*mnist/laptop, mnist/paper, mnist/smoke, mnist/workstation",
+        ),
         (
             ["sweep=fig1_toy", "scale=huge"],
             r"scale=huge is not allowed: it must be one of laptop, paper, smoke, workstation\.",
