@@ -43,7 +43,7 @@ def results_page(records: Sequence[Record], scale: str) -> str:
 
 
 def with_overview(page: str, folder: str, records: Sequence[Record]) -> str:
-    """The page with the overview of all figures between its two markers; without markers, the page as it is."""
+    """The page with the overview of all figures between its markers; without markers, the page as it is."""
     begin, end = "<!-- figures: written by make publish -->", "<!-- end of figures -->"
     before, found, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
