@@ -16,6 +16,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
+from lmsweep.attacks.balls import Norm, per_sample
 from lmsweep.attacks.trajectory import AttackLoss, Examples, fooled
 from lmsweep.errors import ConfigError
 
@@ -28,7 +29,8 @@ Strengths = Annotated[
 Positive = Annotated[float, Field(gt=0, description="a number > 0")]
 Count = Annotated[int, Field(ge=1, description="a whole number >= 1")]
 Flag = Annotated[bool, Field(description="true or false")]
-Loss = Annotated[AttackLoss, Field(description="xent or margin")]
+Loss = Annotated[AttackLoss, Field(description="xent, margin or dlr")]
+NormName = Annotated[Norm, Field(description="l1, l2 or linf")]
 Target = Annotated[Literal["none", "least_likely"], Field(description="none or least_likely")]
 
 
@@ -108,6 +110,38 @@ class EpsilonAttack(Attack):
         keys = {"targeted": targeted, "clip_pixels": self.clip_pixels, "early_stop": early_stop}
         for epsilon in self.strengths:
             yield attack(clean.x, labels, epsilon=epsilon, settled=settled, **keys)
+
+
+class BallAttack(Attack):
+    """An attack inside balls of several norms and inside [0, 1], without a target class.
+
+    Such attacks take the epsilons in ascending order: an example of a smaller ball lies in every larger one,
+    so with early stop a sample that is fooled once costs nothing at larger epsilons.
+    """
+
+    epsilons: Strengths
+    norm: NormName = "linf"
+    early_stop: Flag = True
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """The epsilons."""
+        return self.epsilons
+
+    def nested(self, attack: Callable[..., Examples], clean: Clean, early_stop: bool) -> Iterator[Examples]:
+        """Call `attack` for each epsilon, from the smallest on, and yield in the order of the epsilons."""
+        settled = clean.settled(clean.y, targeted=False, early_stop=early_stop)
+        found: dict[float, Examples] = {}
+        x = clean.x
+        for epsilon in sorted(set(self.strengths)):
+            new = attack(
+                clean.x, clean.y, epsilon=epsilon, norm=self.norm, settled=settled, early_stop=early_stop
+            )
+            if early_stop and settled is not None:
+                x = torch.where(per_sample(settled >= 0, x), x, new.x)
+                settled, new = new.settled, new._replace(x=x)
+            found[epsilon] = new
+        yield from (found[epsilon] for epsilon in self.strengths)
 
 
 class BudgetAttack(EpsilonAttack):

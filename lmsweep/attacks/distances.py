@@ -5,22 +5,21 @@ The real distance is the smallest perturbation that changes the class of a sampl
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from lmsweep.attacks.balls import ORDERS, Norm, lengths
 from lmsweep.attacks.curve import tracked
 from lmsweep.margin import margin_distance
 from lmsweep.margin.temporary import frozen
 from lmsweep.seeds import derive_seed
 
-Norm = Literal["l1", "l2", "linf"]
 Values = NDArray[np.float64]
 DEEPFOOL_STEPS = 50
-ORDERS: dict[Norm, float] = {"l1": 1.0, "l2": 2.0, "linf": float("inf")}
 
 
 def minimal_distances(
@@ -37,30 +36,44 @@ def minimal_distances(
     for about a fifth of the digits, so it also starts from DDN's result; and it heads for the best-scored
     class, which need not be the nearest, so it is also sent to the class that is nearest by Eq. 7.
     """
+    return minimal_examples(model, x, y, norm=norm, steps=steps, seed=seed)[1]
+
+
+def minimal_examples(
+    model: nn.Module, x: Tensor, y: Tensor, *, norm: Norm, steps: int = 200, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """The nearest image of another class that was found for each sample, and its distance.
+
+    See `minimal_distances`; a sample for which nothing was found keeps its image.
+    """
     if norm not in ORDERS:
         raise ValueError(f"norm={norm!r} is not allowed: it must be one of {', '.join(ORDERS)}")
-    best = torch.zeros(len(x), device=x.device)
+    images, best = x.clone(), torch.zeros(len(x), device=x.device)
     # DDN draws from torch's global generator where a gradient is zero.
-    with frozen(model), torch.random.fork_rng():
+    with frozen(model), torch.random.fork_rng(), torch.enable_grad():
         torch.manual_seed(derive_seed(seed, "minimal norm"))
         right = ~_wrong(model, x, y)
-        if bool(right.any()):
-            best[right] = _search(model, x[right], y[right], norm, steps)
-    return best
+        if not model(x[:1].detach().requires_grad_()).requires_grad:
+            best[right] = torch.inf  # a network without any gradient, which all these attacks follow
+        elif bool(right.any()):
+            images[right], best[right] = _search(model, x[right], y[right], norm, steps)
+    return images, best
 
 
-def _search(model: nn.Module, x: Tensor, y: Tensor, norm: Norm, steps: int) -> Tensor:
-    """The shortest that any of the norm's attacks finds, for samples that are classified correctly."""
+def _search(model: nn.Module, x: Tensor, y: Tensor, norm: Norm, steps: int) -> tuple[Tensor, Tensor]:
+    """The nearest that any of the norm's attacks finds, for samples that are classified correctly."""
     import eagerpy
     from foolbox import PyTorchModel, TargetedMisclassification
     from foolbox import attacks as fa
 
     wrapped = PyTorchModel(model, bounds=(0.0, 1.0), device=x.device)
+    images, best = x.clone(), torch.full((len(x),), torch.inf, device=x.device)
 
-    def lengths(found: Tensor, rows: Tensor) -> Tensor:
+    def take(found: Tensor, rows: Tensor) -> None:
         found = found.clamp(0.0, 1.0)
-        length = torch.linalg.vector_norm((found - x[rows]).flatten(1), ord=ORDERS[norm], dim=1)
-        return torch.where(_wrong(model, found, y[rows]), length, torch.inf)
+        nearer = _wrong(model, found, y[rows]) & (lengths(found - x[rows], norm) < best[rows])
+        images[rows[nearer]] = found[nearer]
+        best[rows[nearer]] = lengths(found - x[rows], norm)[nearer]
 
     everyone = torch.arange(len(x), device=x.device)
     attacks: dict[Norm, list[Any]] = {
@@ -68,17 +81,17 @@ def _search(model: nn.Module, x: Tensor, y: Tensor, norm: Norm, steps: int) -> T
         "l2": [fa.DDNAttack(steps=steps), fa.L2DeepFoolAttack(steps=DEEPFOOL_STEPS)],
         "linf": [fa.LInfFMNAttack(steps=steps), fa.LinfDeepFoolAttack(steps=DEEPFOOL_STEPS)],
     }
-    best = torch.stack([lengths(attack.run(wrapped, x, y), everyone) for attack in attacks[norm]]).amin(0)
+    for attack in attacks[norm]:
+        take(attack.run(wrapped, x, y), everyone)
     if norm == "l1":
         nearest = TargetedMisclassification(nearest_class(model, x, y, norm=norm))
-        best = torch.minimum(best, lengths(attacks["l1"][0].run(wrapped, x, nearest), everyone))
+        take(attacks["l1"][0].run(wrapped, x, nearest), everyone)
         start = attacks["l2"][0].run(wrapped, x, y)
         rows = _wrong(model, start, y).nonzero().squeeze(1)
         if len(rows):
             points = eagerpy.astensor(start[rows])
-            found = attacks["l1"][0].run(wrapped, x[rows], y[rows], starting_points=points)
-            best[rows] = torch.minimum(best[rows], lengths(found, rows))
-    return best
+            take(attacks["l1"][0].run(wrapped, x[rows], y[rows], starting_points=points), rows)
+    return images, best
 
 
 def nearest_class(model: nn.Module, x: Tensor, y: Tensor, *, norm: Norm) -> Tensor:

@@ -8,13 +8,12 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from lmsweep.attacks.attack import BudgetAttack, Clean, Loss
+from lmsweep.attacks.balls import per_sample, project
 from lmsweep.attacks.trajectory import (
     AttackLoss,
     Examples,
     input_gradient,
     is_zero,
-    per_sample,
-    project,
     scale_to_snr,
     unsettled,
 )

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from lmsweep.attacks.attack import BudgetAttack, Clean, Loss, Positive
+from lmsweep.attacks.balls import per_sample
 from lmsweep.attacks.fgsm import fgsm_direction
 from lmsweep.attacks.trajectory import (
     AttackLoss,
     Climb,
     Examples,
     Stop,
-    per_sample,
     scale_to_snr,
     trajectory,
     unsettled,

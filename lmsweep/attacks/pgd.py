@@ -2,27 +2,26 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from lmsweep.attacks.attack import Clean, Count, EpsilonAttack, Loss
+from lmsweep.attacks.attack import Clean, Count, EpsilonAttack, Loss, NormName
+from lmsweep.attacks.balls import Norm, per_sample, random_points
 from lmsweep.attacks.trajectory import (
     AttackLoss,
     Examples,
     Stop,
     logit_margin,
-    per_sample,
     predictions,
-    project,
     standalone,
     trajectory,
     unsettled,
 )
-from lmsweep.seeds import ALL, Share, derive_seed, to_device
+from lmsweep.seeds import ALL, Share, derive_seed
 
 
 def pgd_examples(
@@ -39,11 +38,12 @@ def pgd_examples(
     loss: AttackLoss = "xent",
     targeted: bool = False,
     clip_pixels: bool = True,
+    norm: Norm = "linf",
     settled: Tensor | None = None,
     early_stop: bool = False,
     share: Share = ALL,
 ) -> Examples:
-    """Return the best example of `restarts` sign-gradient ascents that begin at random points of the ball.
+    """Return the best example of `restarts` gradient ascents that begin at random points of the ball.
 
     `alpha` is 2.5 * epsilon / steps when None, enough to cross the ball (Madry et al.). The best example of a
     sample is the one with the largest logit margin, so one that fools the network wins. Random numbers come
@@ -56,7 +56,7 @@ def pgd_examples(
     best = unsettled(x) if settled is None else Examples(x, settled)
     best_margin = torch.full((len(x),), -torch.inf, device=x.device)
     stop = Stop(epsilon, steps if epsilon > 0 else 0)
-    for start in _starts(x, epsilon, restarts, seed, random_start, clip_pixels, share):
+    for start in _starts(x, epsilon, restarts, seed, random_start, clip_pixels, norm, share):
         open_ = best.settled < 0
         if early_stop and not bool(open_.any()):
             break
@@ -69,6 +69,7 @@ def pgd_examples(
             loss=loss,
             targeted=targeted,
             clip_pixels=clip_pixels,
+            norm=norm,
             start=start,
             settled=None if everyone else best.settled,
             early_stop=early_stop,
@@ -99,17 +100,21 @@ pgd = standalone(pgd_examples)
 
 
 def _starts(
-    x: Tensor, epsilon: float, restarts: int, seed: int, random_start: bool, clip_pixels: bool, share: Share
+    x: Tensor,
+    epsilon: float,
+    restarts: int,
+    seed: int,
+    random_start: bool,
+    clip_pixels: bool,
+    norm: Norm,
+    share: Share,
 ) -> Iterator[Tensor]:
     for restart in range(restarts):
         if not random_start:
             yield x
             continue
         generator = torch.Generator().manual_seed(derive_seed(seed, f"pgd/{restart}"))
-        # Drawn on the CPU, so that a seed means the same start on every device.
-        whole = torch.rand((share.whole(len(x)), *x.shape[1:]), generator=generator)
-        noise = to_device(share.of(whole), x.device).to(x.dtype) * (2 * epsilon) - epsilon
-        yield project(x + noise, x, epsilon, clip_pixels)
+        yield random_points(x, epsilon, norm, clip_pixels, generator, share)
 
 
 class PGD(EpsilonAttack):
@@ -121,6 +126,14 @@ class PGD(EpsilonAttack):
         float | None, Field(gt=0, description="a number > 0, or null for 2.5 * epsilon / steps")
     ] = None
     restarts: Count = 1
+    norm: NormName = "linf"
+
+    @override
+    def identity(self, *, transfer: bool) -> dict[str, Any]:
+        keys = super().identity(transfer=transfer)
+        if self.norm == "linf":
+            del keys["norm"]  # what was measured before PGD knew other norms is the same measurement
+        return keys
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
@@ -132,5 +145,6 @@ class PGD(EpsilonAttack):
             restarts=self.restarts,
             seed=seed,
             loss=self.loss,
+            norm=self.norm,
         )
         return self.one_by_one(attack, clean, early_stop)

@@ -6,27 +6,27 @@ It only compares logits, so what it breaks was never protected by more than the 
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from lmsweep.attacks.attack import Clean, Count, EpsilonAttack
+from lmsweep.attacks.balls import per_sample, project
 from lmsweep.attacks.trajectory import (
     Examples,
     fooled,
     logit_margin,
-    per_sample,
-    project,
     standalone,
     unsettled,
 )
 from lmsweep.seeds import derive_seed
 
-# The share of pixels that a proposal repaints at the start; it is halved at each of these shares of the
-# queries: few coarse moves first, then ever finer ones.
-FIRST_SHARE = 0.5
-HALVINGS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
+# The schedule of the square attack (Andriushchenko et al., 2020): the share of pixels that a proposal repaints
+# at the start, and the queries out of 10,000 after which it is halved. Fewer queries rescale the schedule.
+FIRST_SHARE = 0.8
+HALVINGS = tuple(number / 10_000 for number in (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000))
 
 
 @torch.no_grad()
@@ -85,7 +85,7 @@ random_search = standalone(search_examples)
 
 def share_of_pixels(query: int, queries: int) -> float:
     """How much of the image the proposal number `query` repaints."""
-    return FIRST_SHARE / 2 ** sum(query >= halving * queries for halving in HALVINGS)
+    return FIRST_SHARE / 2 ** sum(query > halving * queries for halving in HALVINGS)
 
 
 def _proposal(images: Tensor, query: int, queries: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -117,6 +117,11 @@ class RandomSearch(EpsilonAttack):
     """Random squares, without gradients."""
 
     queries: Count
+
+    @override
+    def identity(self, *, transfer: bool) -> dict[str, Any]:
+        # Searches before had another schedule.
+        return {**super().identity(transfer=transfer), "first_share": FIRST_SHARE}
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:

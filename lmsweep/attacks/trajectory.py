@@ -1,4 +1,4 @@
-"""What gradient attacks share: the losses they climb, steps by the sign of the gradient, and SNR budgets.
+"""What gradient attacks share: the losses they climb, steps along the gradient, and SNR budgets.
 
 `trajectory` is the one loop under IFGSM and PGD, and several epsilons can share one trajectory. IFGSM with
 step alpha takes k = ceil(epsilon / alpha) steps, and no point before the last can lie farther than (k - 1) *
@@ -14,10 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lmsweep.attacks.balls import Norm, per_sample, project, steepest
 from lmsweep.margin.temporary import frozen
 
 P = ParamSpec("P")
-AttackLoss = Literal["xent", "margin"]
+AttackLoss = Literal["xent", "margin", "dlr"]
 
 
 def attack_loss(logits: Tensor, labels: Tensor, loss: AttackLoss) -> Tensor:
@@ -25,13 +26,16 @@ def attack_loss(logits: Tensor, labels: Tensor, loss: AttackLoss) -> Tensor:
 
     In float32 the gradient of cross-entropy is exactly zero once the other classes' probabilities
     underflow, about 104 below in logits, and its sign then moves nothing. The logit margin (best other
-    class minus the label's, as in Carlini & Wagner, 2017) has a gradient wherever the network has one.
+    class minus the label's, as in Carlini & Wagner, 2017) has a gradient wherever the network has one, and so
+    has the difference of logits ratio, which a factor before all logits does not change either.
     """
     precise = logits if logits.dtype == torch.float64 else logits.float()
     if loss == "xent":
         return F.cross_entropy(precise, labels, reduction="none")
     if loss == "margin":
         return logit_margin(precise, labels)
+    if loss == "dlr":
+        return logits_ratio(precise, labels)
     raise ValueError(f"loss={loss!r} is not allowed: it must be one of {', '.join(get_args(AttackLoss))}")
 
 
@@ -42,36 +46,53 @@ def logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
     return other - logits.gather(1, column).squeeze(1)
 
 
+def logits_ratio(logits: Tensor, labels: Tensor, targets: Tensor | None = None) -> Tensor:
+    """The difference of logits ratio (DLR) of Croce & Hein, 2020.
+
+    It is the logit margin in units of the distance between the first and the third logit. With `targets` it
+    is the lead of the target class over the label's, in units of the distance between the first logit and the
+    mean of the third and fourth. Of fewer than three or four classes the last one is taken.
+    """
+    order = logits.sort(1, descending=True).values
+    last = logits.shape[1] - 1
+    third, fourth = order[:, min(2, last)], order[:, min(3, last)]
+    if targets is None:
+        return logit_margin(logits, labels) / (order[:, 0] - third + 1e-12)
+    lead = (logits.gather(1, targets.unsqueeze(1)) - logits.gather(1, labels.unsqueeze(1))).squeeze(1)
+    return lead / (order[:, 0] - (third + fourth) / 2 + 1e-12)
+
+
 class InputGradient(NamedTuple):
-    """The gradient of the attack's loss, and the logits of the same forward pass."""
+    """The gradient of what an attack climbs, and the logits and values of the same forward pass."""
 
     gradient: Tensor
     logits: Tensor
+    values: Tensor
 
 
 def input_gradient(model: nn.Module, x: Tensor, labels: Tensor, loss: AttackLoss) -> InputGradient:
-    """Differentiate the attack's loss with respect to each sample; call it inside `frozen`.
+    """Differentiate the attack's loss with respect to each sample; call it inside `frozen`."""
+    return objective_gradient(model, x, lambda logits: attack_loss(logits, labels, loss))
+
+
+def objective_gradient(model: nn.Module, x: Tensor, objective: Callable[[Tensor], Tensor]) -> InputGradient:
+    """Differentiate any function of the logits, one value per sample, with respect to each sample.
 
     A network that cuts the graph somewhere (a rounding, an argmax) has gradient zero, as it has in theory.
     """
     x = x.detach().requires_grad_()
     with torch.enable_grad():
         logits = model(x)
+        values = objective(logits)
         if not logits.requires_grad:
-            return InputGradient(torch.zeros_like(x), logits)
-        total = attack_loss(logits, labels, loss).sum()
-        (gradient,) = torch.autograd.grad(total, x)
-    return InputGradient(gradient, logits.detach())
+            return InputGradient(torch.zeros_like(x), logits, values)
+        (gradient,) = torch.autograd.grad(values.sum(), x)
+    return InputGradient(gradient, logits.detach(), values.detach())
 
 
 def is_zero(gradient: Tensor) -> Tensor:
     """Which samples have a gradient that is exactly zero in every pixel: its sign moves them nowhere."""
     return (gradient == 0).flatten(1).all(1)
-
-
-def per_sample(values: Tensor, like: Tensor) -> Tensor:
-    """Shape one value per sample so that it broadcasts over the pixels of `like`."""
-    return values.view(-1, *[1] * (like.ndim - 1))
 
 
 class Climb(TypedDict):
@@ -118,12 +139,6 @@ def standalone(
     return images
 
 
-def project(x: Tensor, centre: Tensor, epsilon: float | Tensor, clip_pixels: bool) -> Tensor:
-    """Clip each pixel to within epsilon of `centre` (the paper's Clip), and to [0, 1] when asked."""
-    x = torch.minimum(torch.maximum(x, centre - epsilon), centre + epsilon)
-    return x.clamp(0.0, 1.0) if clip_pixels else x
-
-
 def fooled(logits: Tensor, labels: Tensor, targeted: bool) -> Tensor:
     """Whether the attack has what it wants: another class than the label, or the target class."""
     return (logits.argmax(1) == labels) == targeted
@@ -149,6 +164,7 @@ def trajectory(
     loss: AttackLoss,
     targeted: bool,
     clip_pixels: bool,
+    norm: Norm = "linf",
     start: Tensor | None = None,
     settled: Tensor | None = None,
     early_stop: bool = False,
@@ -171,7 +187,7 @@ def trajectory(
     for stop in stops:
         while step < stop.steps and len(rows):
             alive: Tensor | slice = slice(None) if everyone else rows
-            gradient, logits = input_gradient(model, point[alive], labels[alive], loss)
+            gradient, logits, _ = input_gradient(model, point[alive], labels[alive], loss)
             count += len(rows)
             zeros = zeros + is_zero(gradient).sum()
             if early_stop:
@@ -179,11 +195,11 @@ def trajectory(
                 known[rows[done]] = logits.argmax(1)[done]
                 gradient, rows = gradient[~done], rows[~done]
                 alive = rows
-            moved = point[alive] + sign * _rows(alpha, alive) * gradient.sign()
-            point[alive] = project(moved, x[alive], _rows(widest, alive), clip_pixels)
+            moved = point[alive] + sign * _rows(alpha, alive) * steepest(gradient, norm)
+            point[alive] = project(moved, x[alive], _rows(widest, alive), clip_pixels, norm)
             step += 1
         # Balls are nested, so clipping to the widest on the way and to this one now is clipping to this one.
-        yield Examples(project(point, x, stop.epsilon, clip_pixels), known.clone(), count, zeros)
+        yield Examples(project(point, x, stop.epsilon, clip_pixels, norm), known.clone(), count, zeros)
 
 
 def _rows(value: float | Tensor, rows: Tensor | slice) -> float | Tensor:

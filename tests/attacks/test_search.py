@@ -52,8 +52,12 @@ def test_a_seed_repeats_it_and_the_squares_shrink(net, test_set):
     assert not torch.equal(one, random_search(net, x, y, epsilon=0.1, queries=20, seed=2))
     shares = [share_of_pixels(q, 100) for q in range(100)]
     assert shares == sorted(shares, reverse=True)
-    assert shares[0] == 0.5
-    assert shares[-1] < 0.01
+    # The published schedule: 0.8, halved after these of 10,000 queries.
+    assert shares[0] == 0.8
+    assert shares[-1] == 0.8 / 2**9
+    assert [q for q in range(1, 10_000) if share_of_pixels(q, 10_000) < share_of_pixels(q - 1, 10_000)] == [
+        *(11, 51, 201, 501, 1001, 2001, 4001, 6001, 8001)
+    ]
 
 
 @pytest.mark.parametrize(("targeted", "epsilon"), [(False, 0.2), (True, 0.7)])

@@ -4,27 +4,49 @@ import pytest
 import torch
 
 import lmsweep.attacks
-from lmsweep.attacks import FGSM, IFGSM, PGD, GaussianNoise, RandomSearch
+from lmsweep.attacks import APGD, FGSM, IFGSM, PGD, Ensemble, GaussianNoise, MinimalNorm, RandomSearch
+from lmsweep.attacks.autoattack import AutoAttack
 from lmsweep.evaluation.measure import load_run
 from lmsweep.evaluation.runs import find_run
 from tests.evaluation.conftest import evaluate, named, request
 
 # Nothing here is a default.
 AIMED = ("attack.epsilons=[0.4,0.1]", "attack.target=least_likely", "attack.clip_pixels=false")
+BALL = ("attack.epsilons=[0.4,0.1]", "attack.norm=l2", "attack.early_stop=false")
 KEYS = {
     "fgsm": (*AIMED, "attack.loss=margin"),
     "ifgsm": (*AIMED, "attack.loss=margin", "attack.alpha=0.07", "attack.steps=9"),
-    "pgd": (*AIMED, "attack.loss=margin", "attack.alpha=0.07", "attack.steps=9", "attack.restarts=4"),
+    "pgd": (
+        *AIMED,
+        "attack.loss=margin",
+        "attack.alpha=0.07",
+        "attack.steps=9",
+        "attack.restarts=4",
+        "attack.norm=l2",
+    ),
     "search": (*AIMED, "attack.queries=17"),
     "gaussian": ("attack.stddevs=[0.7]", "attack.clip_pixels=false"),
+    "apgd": (*BALL, "attack.loss=dlr_targeted", "attack.steps=9", "attack.restarts=4", "attack.targets=3"),
+    "minimal": (*BALL, "attack.steps=9"),
+    "ensemble": (
+        *BALL,
+        *("attack.apgd_steps=9", "attack.restarts=4", "attack.targets=3"),
+        *("attack.minimal_steps=8", "attack.queries=17"),
+    ),
+    "autoattack": (*BALL, "attack.version=plus"),
 }
+WITHIN = {"epsilons": (0.4, 0.1), "norm": "l2", "early_stop": False}
 AIM = {"target": "least_likely", "clip_pixels": False}
 MADE = {
     "fgsm": FGSM(epsilons=(0.4, 0.1), loss="margin", **AIM),
     "ifgsm": IFGSM(epsilons=(0.4, 0.1), alpha=0.07, steps=9, loss="margin", **AIM),
-    "pgd": PGD(epsilons=(0.4, 0.1), steps=9, alpha=0.07, restarts=4, loss="margin", **AIM),
+    "pgd": PGD(epsilons=(0.4, 0.1), steps=9, alpha=0.07, restarts=4, loss="margin", norm="l2", **AIM),
     "search": RandomSearch(epsilons=(0.4, 0.1), queries=17, **AIM),
     "gaussian": GaussianNoise(stddevs=(0.7,), clip_pixels=False),
+    "apgd": APGD(loss="dlr_targeted", steps=9, restarts=4, targets=3, **WITHIN),
+    "minimal": MinimalNorm(steps=9, **WITHIN),
+    "ensemble": Ensemble(apgd_steps=9, restarts=4, targets=3, minimal_steps=8, queries=17, **WITHIN),
+    "autoattack": AutoAttack(version="plus", **WITHIN),
 }
 BUDGETS = {
     "fgsm": FGSM(epsilons=(0.4, 0.1), snrs=(33.0, 20.0), loss="margin", **AIM),

@@ -1,0 +1,68 @@
+"""AutoAttack itself (Croce & Hein, 2020), from the package pyautoattack: the oracle for our own ensemble."""
+
+import logging
+from collections.abc import Iterator
+from functools import partial
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from typing_extensions import override
+
+from lmsweep.attacks.attack import BallAttack, Clean
+from lmsweep.attacks.balls import Norm
+from lmsweep.attacks.trajectory import Examples
+from lmsweep.errors import UserError
+
+Version = Literal["standard", "plus", "rand"]
+NAMES: dict[Norm, str] = {"l1": "L1", "l2": "L2", "linf": "Linf"}
+
+
+class AutoAttack(BallAttack):
+    """One evaluation per epsilon, of the samples that no smaller one fooled; it always stops early."""
+
+    transfers = False
+
+    version: Annotated[Version, Field(description="standard, plus or rand")] = "standard"
+
+    @override
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        attack = partial(_autoattack, model, version=self.version, seed=seed)
+        return self.nested(attack, clean, early_stop=True)
+
+
+def _autoattack(
+    model: nn.Module,
+    x: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: float,
+    norm: Norm,
+    version: Version,
+    seed: int,
+    settled: Tensor,
+    **_: object,
+) -> Examples:
+    rows = (settled < 0).nonzero().squeeze(1)
+    if epsilon == 0 or not len(rows):
+        return Examples(x, settled)
+    try:
+        from pyautoattack import AutoAttack as Reference
+    except ImportError:
+        raise UserError(
+            "attack=autoattack needs the package pyautoattack: pip install lmsweep[autoattack]"
+        ) from None
+    logging.getLogger("auto-attack").setLevel(logging.ERROR)
+    best, known = x.clone(), settled.clone()
+    with torch.random.fork_rng():  # AutoAttack seeds torch's own generator
+        reference = Reference(
+            model, norm=NAMES[norm], eps=epsilon, version=version, seed=seed % 2**31, device=x.device
+        )
+        found = reference.run_standard_evaluation(x[rows], labels[rows], batch_size=len(rows))
+    found = found[0] if isinstance(found, tuple) else found
+    with torch.no_grad():
+        classes = model(found).argmax(1)
+    best[rows] = found
+    known[rows] = torch.where(classes != labels[rows], classes, -1)
+    return Examples(best, known)
