@@ -1,8 +1,8 @@
 """Balls in l1, l2 and linf around images: the way back into them, the steepest way out, a point inside.
 
 The ball in l1 is cut with the box of pixel values by an exact projection (Croce & Hein, 2021, "Mind the
-box"): to go into the ball and then into the box would end far inside both. In l2 that order stays inside both,
-is what PGD and APGD do, and is kept. In linf it is exact.
+box"): to go into the ball and then into the box would end far inside both. In l2 that order stays inside
+both, is what PGD and APGD do, and is kept. In linf it is exact.
 """
 
 import math

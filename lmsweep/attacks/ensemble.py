@@ -57,8 +57,7 @@ class Ensemble(BallAttack):
             partial(ascend, loss="dlr_targeted", targets=self.targets),
         ]
         if self.norm == "linf":
-            search = partial(search_examples, model, queries=self.queries, seed=seed)
-            attacks.append(lambda *data, norm, **options: search(*data, **options))
+            attacks.append(partial(_search, model, queries=self.queries, seed=seed))
         return self.nested(partial(one_after_another, attacks), clean, early_stop=True)
 
 
@@ -82,6 +81,10 @@ def one_after_another(
         known = found.settled
         gradients, zeros = gradients + found.gradients, zeros + found.zero_gradients
     return Examples(best, known, gradients, zeros)
+
+
+def _search(*data: Any, norm: Norm, **options: Any) -> Examples:  # noqa: ARG001 - it is linf
+    return search_examples(*data, **options)
 
 
 class _Nearest:

@@ -23,8 +23,9 @@ from lmsweep.attacks.trajectory import (
 )
 from lmsweep.seeds import derive_seed
 
-# The schedule of the square attack (Andriushchenko et al., 2020): the share of pixels that a proposal repaints
-# at the start, and the queries out of 10,000 after which it is halved. Fewer queries rescale the schedule.
+# The schedule of the square attack (Andriushchenko et al., 2020): the share of pixels that a proposal
+# repaints at the start, and the queries out of 10,000 after which it is halved. Fewer queries rescale the
+# schedule.
 FIRST_SHARE = 0.8
 HALVINGS = tuple(number / 10_000 for number in (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000))
 
