@@ -49,6 +49,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PY) -c 'import torchvision' 2>/dev/null || $(PY) -c "from lmsweep._torchvision import install_at_start as i; i()"
 	@touch $@
 
 test: setup ## run the tests but the slow ones

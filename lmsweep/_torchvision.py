@@ -8,12 +8,18 @@ it. Declaring the two operators' schemas is enough for everything except calling
 `install()` puts a finder on `sys.meta_path` instead of importing torchvision, because that import costs
 more than a second and many commands never need it. The finder acts on the first import of torchvision
 only, and changes nothing unless that import fails in exactly this way.
+
+`import pytorch_lightning` before `import lmsweep` needs the finder earlier: `make setup` calls
+`install_at_start` where torchvision does not load, which lets every Python of the environment install the
+finder when it starts.
 """
 
 import sys
+import sysconfig
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
 
 _SCHEMAS = (
@@ -69,3 +75,10 @@ def install() -> None:
     """Guard the first import of torchvision; calling it again does nothing."""
     if not any(isinstance(finder, _TorchvisionFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _TorchvisionFinder())
+
+
+def install_at_start(folder: Path | None = None) -> None:
+    """Let Python call `install` when it starts: it runs the `.pth` files of its package folder."""
+    folder = folder or Path(sysconfig.get_path("purelib"))
+    line = f"import {__package__}._torchvision; {__package__}._torchvision.install()\n"
+    (folder / "lmsweep_torchvision.pth").write_text(line)

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from lmsweep._torchvision import install_at_start
+
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
@@ -17,6 +19,16 @@ def test_torchvision_torchmetrics_and_lightning_import_after_lmsweep():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "(2, 3)"
+
+
+def test_lightning_imports_before_lmsweep_once_the_environment_is_set_up(tmp_path):
+    """As `make setup` does where torchvision's operators do not load; elsewhere it imports anyway."""
+    install_at_start(tmp_path)
+    done = python(
+        f"import site; site.addsitedir({str(tmp_path)!r})\n"
+        "import pytorch_lightning, lmsweep\nprint(lmsweep.run.__name__)"
+    )
+    assert done.stdout.strip() == "run", done.stderr
 
 
 def test_a_failed_import_before_does_not_spoil_the_one_after():

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -129,21 +130,47 @@ class LossRecord(pl.Callback):
                 logger.log_metrics(values, step - 1)
 
 
+class NotebookBar:
+    """A bar below the cell of a notebook, drawn by the browser; rich's own would need ipywidgets."""
+
+    def __init__(self, label: str, total: int) -> None:
+        from IPython.display import HTML, display
+
+        self.label, self.total, self.note, self.html = label, total, "", HTML
+        self.shown = display(HTML(""), display_id=True)
+
+    def update(self, _task: Any, completed: int, note: str | None = None) -> None:
+        """Move the bar."""
+        self.note = note or self.note
+        told = escape(f"{self.label}: step {completed}/{self.total} {self.note}")
+        bar = f"<progress value='{completed}' max='{self.total}'></progress>"
+        self.shown.update(self.html(f"{bar} {told}"))
+
+    def stop(self) -> None:
+        """Leave the bar as it is."""
+
+
 class RichProgress(pl.Callback):
-    """A progress bar on a terminal, a line per validation elsewhere."""
+    """A progress bar on a terminal and in a notebook, a line per validation elsewhere."""
 
     def __init__(self, label: str, every_seconds: float = 0.2) -> None:
         self.label = label
         self.every_seconds = every_seconds
         self.console = Console(file=sys.stderr)
-        self.progress: Progress | None = None
+        self.progress: Progress | NotebookBar | None = None
         self.task: Any = None
         self.drawn = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the bar at the step training starts from."""
-        if not (self.console.is_terminal and trainer.is_global_zero):
+        if not trainer.is_global_zero:
             return
+        if self.console.is_jupyter:
+            self.progress = NotebookBar(self.label, trainer.max_steps)
+        elif self.console.is_terminal:
+            self._open_bar(trainer)
+
+    def _open_bar(self, trainer: pl.Trainer) -> None:
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
