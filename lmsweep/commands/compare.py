@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.commands.store import results_table
 from lmsweep.config.identity import dotted
-from lmsweep.errors import UserError
 from lmsweep.evaluation.runs import find_run
+from lmsweep.figures.grids import METRIC, NOT_TRAINED, cells, text_of
 from lmsweep.store.sweeps import runs_of
 
 if TYPE_CHECKING:
     import pandas as pd
-
-# Of a configuration, what says where a run was kept and watched, not what was trained.
-NOT_TRAINED = ("outputs", "tracking.", "data.root", "data.workers", "trainer.log_every")
 
 
 def compare_command(arguments: Sequence[str] | None = None) -> None:
@@ -47,19 +44,15 @@ def _differences(
 ) -> list[tuple[str, str, str]]:
     first, second = parts
     keys = [key for key in {**first, **second} if not key.startswith(without)]
-    told = [(key, _text(first.get(key, "")), _text(second.get(key, ""))) for key in keys]
+    told = [(key, text_of(first.get(key, "")), text_of(second.get(key, ""))) for key in keys]
     return [row for row in told if row[1] != row[2]]
-
-
-def _text(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def table_command(arguments: Sequence[str] | None = None) -> None:
     """Print a row for each cell of a sweep: mean over seeds, 95% interval, and how many seeds."""
     parser = parser_of(table_command)
     parser.add_argument("name", help="a figure or another sweep that `lmsweep status` lists")
-    parser.add_argument("--metric", default="test_accuracy", help="a metric of results.json (test_accuracy)")
+    parser.add_argument("--metric", default=METRIC, help=f"a metric of results.json ({METRIC})")
     parser.add_argument("--format", choices=FORMATS, default="md", help="md, latex or csv (default md)")
     outputs_argument(parser)
     options = parser.parse_args(arguments)
@@ -67,48 +60,8 @@ def table_command(arguments: Sequence[str] | None = None) -> None:
 
 
 def _table(options: argparse.Namespace) -> str:
-    rows = results_table(options.outputs, runs_of(options.outputs, options.name, pilots=False))
+    rows = results_table(options.outputs, runs_of(options.outputs, options.name, pilots=False), used=True)
     return FORMATS[options.format](cells(rows, options.metric), options.metric)
-
-
-def cells(rows: "pd.DataFrame", metric: str) -> "pd.DataFrame":
-    """The cells of finished runs: the keys in which they differ, mean, low, high and n."""
-    import pandas as pd
-
-    from lmsweep.figures.statistics import interval
-
-    done = rows[rows["state"] == "done"]
-    numbers = done.select_dtypes("number").columns
-    if metric not in numbers:
-        allowed = ", ".join(sorted(name for name in numbers if not name.startswith("config.")))
-        raise UserError(f"--metric {metric} is not allowed: it must be one of {allowed or 'none'}.")
-    axes = [key for key in filter(_is_axis, done.columns) if done[key].astype(str).nunique() > 1]
-    texts = done.assign(**{key: done[key].map(_text).replace("nan", "") for key in axes})
-    found: list[dict[str, Any]] = []
-    about: dict[str, Any] = {}
-    for values, part in texts.groupby(["method", *axes], sort=False):
-        y = part[metric].to_numpy(float)
-        low, high = interval(y)
-        about = dict(zip(["method", *(axis.removeprefix("config.") for axis in axes)], values, strict=True))
-        found.append({**about, "mean": y.mean(), "low": low, "high": high, "n": len(y)})
-    found.sort(key=lambda row: [_place(str(row[key])) for key in about])
-    return pd.DataFrame(found)
-
-
-def _place(value: str) -> tuple[bool, float, str]:
-    """Where a value stands in a column: numbers by their size, words by the alphabet."""
-    try:
-        return False, float(value), ""
-    except ValueError:
-        return True, 0.0, value
-
-
-def _is_axis(column: str) -> bool:
-    key = column.removeprefix("config.")
-    told = ("method.", "margin.norm", "margin.layers", "margin.exact", "margin.score", "adversarial.kind")
-    if key == column or key == "seed" or key.endswith("name"):
-        return False
-    return not key.startswith((*NOT_TRAINED, *told, "content."))  # the name of the method says what is `told`
 
 
 def _written(table: "pd.DataFrame", metric: str, bold: str) -> list[list[str]]:

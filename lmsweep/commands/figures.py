@@ -14,11 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from lmsweep.commands.common import outputs_argument, parser_of, reported
-from lmsweep.config.sweeps import Sweep, read_sweep
+from lmsweep.commands.store import results_table
+from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures.claims.verdicts import HEAD, claim_rows
 from lmsweep.figures.explain import explain
+from lmsweep.figures.grids import Grid
 from lmsweep.figures.make import make_figure, spec_of
 from lmsweep.figures.markdown import results_page, with_overview
 from lmsweep.figures.record import Record, read_record, read_records
@@ -26,6 +28,7 @@ from lmsweep.figures.report import write_report
 from lmsweep.figures.table import MEAN_TOLERANCE, differences, read_csv
 from lmsweep.files import write_atomically
 from lmsweep.store.store import Store
+from lmsweep.store.sweeps import own_grids
 from lmsweep.tracking.jobs import mirror_figure
 
 STYLES = {"holds": "green", "fails": "red", "not resolved": "yellow", "not run": "dim"}
@@ -234,4 +237,10 @@ def report_command() -> None:
     parser = parser_of(report_command)
     outputs_argument(parser)
     outputs = parser.parse_args().outputs
-    reported(lambda: print(write_report(outputs), flush=True))
+    reported(lambda: print(write_report(outputs, grids_of(outputs)), flush=True))
+
+
+def grids_of(outputs: Path) -> list[Grid]:
+    """The grids of a store that have no figure file, with their results."""
+    own = own_grids(outputs, sweep_names())
+    return [Grid(name, results_table(outputs, runs, used=True)) for name, runs in own.items()]

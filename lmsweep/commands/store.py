@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.config.identity import dotted
 from lmsweep.config.run import parse
-from lmsweep.errors import UserError
+from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import DamagedError
 from lmsweep.store.archive import pack, unpack
 from lmsweep.store.folder import JobFolder
@@ -160,13 +160,16 @@ def _store(options: argparse.Namespace) -> str:
     return f"{runs} runs and {evaluations} evaluations {would}deleted"
 
 
-def results_table(outputs: Path, only: Iterable[str] | None = None) -> "pd.DataFrame":
-    """One row per run, with its configuration as `config.*` columns; `only` these runs when given."""
+def results_table(outputs: Path, only: Iterable[str] | None = None, *, used: bool = False) -> "pd.DataFrame":
+    """One row per run, with its configuration as `config.*` columns; `only` these runs when given.
+
+    With `used`, without the keys that a run's method does not use, such as a gamma of cross-entropy.
+    """
     import pandas as pd
 
     store = Store(outputs)
     rows = overview(outputs, only)
-    return pd.DataFrame([{**row, **_columns(store.folder(row["run"]))} for row in rows])
+    return pd.DataFrame([{**row, **_columns(store.folder(row["run"]), used)} for row in rows])
 
 
 def export(outputs: Path, sweep: str | None, file: Path) -> int:
@@ -185,9 +188,12 @@ def export(outputs: Path, sweep: str | None, file: Path) -> int:
     return len(table)
 
 
-def _columns(folder: JobFolder) -> dict[str, Any]:
+def _columns(folder: JobFolder, used: bool = False) -> dict[str, Any]:
     try:
-        keys = dotted({"config": folder.read_config()})
+        config = folder.read_config()
+        with suppress(ConfigError):  # of another version of lmsweep: all its keys count
+            config = parse(config).identity_dict() if used else config
+        keys = dotted({"config": config})
     except DamagedError as error:
         return {"state": "damaged", "reason": str(error)}
     return {key: json.dumps(value) if isinstance(value, list) else value for key, value in keys.items()}

@@ -8,7 +8,7 @@ import re
 import struct
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +22,7 @@ from lmsweep.config.identity import dotted
 from lmsweep.errors import UserError
 from lmsweep.figures.claims.verdicts import claim_rows
 from lmsweep.figures.drawing.style import method_style
+from lmsweep.figures.grids import METRIC, Grid, axes_of, cells, draw_grid
 from lmsweep.figures.record import Missing, Record, Selected, read_records
 from lmsweep.figures.statistics import Verdict
 from lmsweep.figures.words import count, text, version_of
@@ -50,7 +51,7 @@ def section(path: Path, record: Record) -> Section:
         "anchor": anchor(record.figure, record.scale),
         "claims": claim_rows(record.claims),
         "files": {f.suffix[1:].upper(): f"{below}/{quote(f.name, safe='')}" for f in files if f.is_file()},
-        "picture": _picture(path.with_suffix(".png"), _alt(record, table)),
+        "picture": _picture(_bytes(path.with_suffix(".png")), _alt(record, table)),
         "numbers": _numbers(table) if table else None,
         "shared": shared,
         "choices": choices,
@@ -63,8 +64,24 @@ def anchor(*names: str) -> str:
     return re.sub(r"[^\w-]+", "-", "--".join(names))
 
 
-def _picture(path: Path, alt: str) -> dict[str, Any] | None:
-    png = path.read_bytes() if path.is_file() else b""
+def grid_section(grid: Grid) -> Section:
+    """What the page says about a grid without a figure file."""
+    told: Section = {"name": grid.name, "anchor": anchor("grid", grid.name), "total": len(grid.rows)}
+    told |= {"done": len(grid.done), "numbers": None, "picture": None}
+    if grid.done.empty:
+        return told
+    table = cells(grid.rows, METRIC)
+    head, *rows = table.astype({"n": str}).to_csv(index=False).splitlines()
+    alt = f"{grid.name}: {METRIC} against {', '.join(axes_of(table))}; the table below has the numbers."
+    numbers = _numbers([head.split(","), *csv.reader(rows)])
+    return {**told, "numbers": numbers, "picture": _picture(draw_grid(table, METRIC, grid.name), alt)}
+
+
+def _bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def _picture(png: bytes, alt: str) -> dict[str, Any] | None:
     if not (png.startswith(PNG_START) and png.endswith(PNG_END)):
         return None
     width, height = (round(size / PIXELS_PER_CSS_PIXEL) for size in struct.unpack(">II", png[16:24]))
@@ -73,7 +90,7 @@ def _picture(path: Path, alt: str) -> dict[str, Any] | None:
 
 
 def _read_table(path: Path, checksum: str) -> Table | None:
-    data = path.read_bytes() if path.is_file() else b""
+    data = _bytes(path)
     if checksum not in ("", digest(data)):
         return None  # changed since the figure was drawn
     try:
@@ -174,11 +191,11 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 }
 
 
-def write_report(outputs: Path) -> Path:
-    """Write <outputs>/report/index.html from all figures drawn so far, and return its path."""
+def write_report(outputs: Path, grids: Sequence[Grid] = ()) -> Path:
+    """Write <outputs>/report/index.html from all figures drawn so far and from `grids`; return its path."""
     damaged: list[str] = []
     records = read_records(outputs / "figures", damaged)
-    if not records:
+    if not records and not grids:
         raise UserError(
             f"There are no figures in {outputs / 'figures'} to report; draw one with `make reproduce-figure`."
             + " ".join(["", *damaged])
@@ -188,12 +205,12 @@ def write_report(outputs: Path) -> Path:
     path = outputs / "report" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     # "replace": half of a surrogate pair is legal in JSON and cannot be written as UTF-8.
-    write_atomically(path, render(records).encode(errors="replace"))
+    write_atomically(path, render(records, grids).encode(errors="replace"))
     return path
 
 
-def render(records: Mapping[Path, Record]) -> str:
-    """The whole page; the same records give the same bytes."""
+def render(records: Mapping[Path, Record], grids: Sequence[Grid] = ()) -> str:
+    """The whole page; the same records and grids give the same bytes."""
     sections = [section(path, record) for path, record in records.items()]
     figures = groupby(sections, key=lambda one: one["record"].figure)
     environment = Environment(
@@ -215,6 +232,7 @@ def render(records: Mapping[Path, Record]) -> str:
         policy=_policy(script, style),
         figures=[(figure, list(scales)) for figure, scales in figures],
         sections=sections,
+        grids=[grid_section(grid) for grid in grids],
         counts=_counts(records.values()),
         verdicts=VERDICTS,
         rows_shown=ROWS_SHOWN,

@@ -1,7 +1,7 @@
 """Which runs belong to which sweep: one small file per sweep that was asked for."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,26 @@ def sweeps_by_run(outputs: Path) -> dict[str, list[tuple[str, str | None]]]:
 def sweeps_of(outputs: Path, run: str) -> list[tuple[str, str | None]]:
     """The name and the scale of every named sweep that asked for a run."""
     return sweeps_by_run(outputs).get(run, [])
+
+
+def own_grids(outputs: Path, figures: Collection[str]) -> dict[str, list[str]]:
+    """The runs of every grid that belongs to none of the `figures`: by its name, or by its record.
+
+    A nameless grid all of whose runs another sweep has, too, tells nothing new.
+    """
+    named: dict[str, set[str]] = {}
+    nameless: dict[str, set[str]] = {}
+    for record, content in read_sweeps(outputs):
+        name = content["sweep"]
+        kind = nameless if name == UNNAMED else named
+        kind.setdefault(record if name == UNNAMED else name, set()).update(content["runs"])
+    known = {run for runs in named.values() for run in runs}
+    found = {name: runs for name, runs in sorted(named.items()) if name not in figures}
+    for record, runs in sorted(nameless.items(), key=lambda pair: -len(pair[1])):
+        if not runs <= known:
+            found[record] = runs
+            known |= runs
+    return {name: sorted(runs) for name, runs in found.items()}
 
 
 def runs_of(outputs: Path, wanted: str, *, pilots: bool = True) -> set[str]:
