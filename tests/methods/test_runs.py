@@ -1,18 +1,23 @@
 """Every method as a run: with wrong labels, few images and dropout, over an interruption; what is refused."""
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from lmsweep.config.hydra import config_folder
 from lmsweep.data import Split
 from lmsweep.errors import ConfigError
 from lmsweep.methods import method_names
+from lmsweep.methods.labels import GeneralisedCrossEntropy
+from lmsweep.training.module import Classifier
 from lmsweep.training.run import prepare_run, run
 from tests.config.test_run import config
+from tests.methods.networks import TwoHeads
 
 SHORT = (
     "trainer.max_steps=12",
@@ -22,6 +27,7 @@ SHORT = (
     "model.dropout=0.2",
     "data.label_noise=0.4",
     "data.fraction=0.5",
+    "adversarial.steps=2",
 )
 OTHERS = [name for name in method_names() if name not in ("xent", "hinge")]
 
@@ -68,6 +74,31 @@ def test_a_resumed_run_is_bitwise_an_undisturbed_one(tmp_path, xent, name):
     assert any(not torch.equal(weights[key], value) for key, value in xent.items())  # another loss
 
 
+@pytest.mark.parametrize("name", ["liu", "jacobian", "trades"])
+def test_mixed_precision_runs_to_the_end(tmp_path, name):
+    results, _ = train(tmp_path / name, f"method={name}", *SHORT, "trainer.precision=bf16-mixed")
+    assert math.isfinite(results["metrics"]["train_loss"])
+
+
+@pytest.mark.parametrize(
+    "words", [["method=jacobian", "method.margin=true"], ["method=gce", "adversarial=fgsm"]]
+)
+def test_methods_combine_with_the_margin_and_with_adversarial_batches(tmp_path, words):
+    results, _ = train(tmp_path / "both", *words, *SHORT)
+    assert results["method"] in ("margin_l2_all_jacobian", "gce+fgsm")
+    assert math.isfinite(results["metrics"]["train_loss"])
+
+
+def test_auxiliary_heads_get_the_criterion_and_the_main_one_the_term():
+    torch.manual_seed(0)
+    network = TwoHeads((1, 2, 2), 3)
+    method = GeneralisedCrossEntropy(q=0.7)
+    module = Classifier(network, xent_weight=0.5, optimizer=torch.optim.SGD, method=method).train()
+    x, y = torch.rand(4, 1, 2, 2), torch.tensor([0, 1, 2, 0])
+    one, two = (F.cross_entropy(z, y) * 0.5 + method.criterion(z, y) for z in network(x))
+    torch.testing.assert_close(module.training_step((x, y), 0), one + 0.3 * two)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -87,6 +118,22 @@ def test_a_resumed_run_is_bitwise_an_undisturbed_one(tmp_path, xent, name):
         (
             ["method=liu", "model=own", "model._target_=tests.methods.networks.Doubled"],
             "method=liu needs a linear last layer, so model=own does not fit: the logits of Doubled",
+        ),
+        (
+            ["method=trades", "method.margin=true"],
+            "method.margin=true is not allowed with method=trades: it runs the network more than once; leave",
+        ),
+        (
+            ["method=mma", "adversarial=fgsm"],
+            "adversarial=fgsm is not allowed with method=mma: it attacks itself",
+        ),
+        (
+            ["method=jacobian", "trainer.compile=true"],
+            "trainer.compile=true is not allowed with method=jacobian: a compiled backward pass cannot",
+        ),
+        (
+            ["method=input_gradient", "method.input_gradient.norm=0.5"],
+            "method.input_gradient.norm=0.5 is not allowed: it must be a number >= 1, or inf",
         ),
     ],
 )
