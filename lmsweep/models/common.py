@@ -91,3 +91,8 @@ class Chain(nn.Module):
             x = self.get_submodule(name)(x)
         logits: Tensor = self.out(x.flatten(1))
         return logits
+
+
+def added(kept: Tensor, residual: Tensor, mix: Tensor | None) -> Tensor:
+    """The sum at the end of a residual block, weighted by the pair `mix` if there is one."""
+    return kept + residual if mix is None else mix[0] * kept + mix[1] * residual

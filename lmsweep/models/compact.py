@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from lmsweep.models.cnn import scaled
-from lmsweep.models.common import Chain, Standardise
+from lmsweep.models.common import Chain, Standardise, added
 
 
 class CompactResNet(Chain):
@@ -47,15 +47,17 @@ class CompactResNet(Chain):
 
 
 class _Block(nn.Module):
-    """Two convolutions, added to what they are given."""
+    """Two convolutions, added to what they are given, by the weights that a method may put into `mix`."""
+
+    mix: nn.Parameter | None
 
     def __init__(self, channels: int) -> None:
         super().__init__()
+        self.register_parameter("mix", None)
         self.residual = nn.Sequential(_convolution(channels, channels), _convolution(channels, channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        total: Tensor = x + self.residual(x)
-        return total
+        return added(x, self.residual(x), self.mix)
 
 
 def _convolution(before: int, after: int, kernel: int = 3, stride: int = 1, pool: int = 1) -> nn.Sequential:

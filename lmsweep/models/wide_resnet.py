@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmsweep.models.common import Standardise
+from lmsweep.models.common import Standardise, added
 
 
 class WideResNet(nn.Module):
@@ -69,10 +69,14 @@ class ResidualUnit(nn.Module):
     """Two 3x3 convolutions, each after batch norm and ReLU, added to the input.
 
     Where the number of channels changes, a 1x1 convolution of the activated input takes the input's place.
+    A method may set `mix`, the weights of the two summands.
     """
+
+    mix: nn.Parameter | None
 
     def __init__(self, before: int, after: int, stride: int, dropout: float) -> None:
         super().__init__()
+        self.register_parameter("mix", None)
         self.norm1 = nn.BatchNorm2d(before)
         self.conv1 = nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(after)
@@ -85,5 +89,4 @@ class ResidualUnit(nn.Module):
         active = F.relu(self.norm1(x))
         residual = self.conv2(self.dropout(F.relu(self.norm2(self.conv1(active)))))
         kept = x if self.shortcut is None else self.shortcut(active)
-        total: Tensor = kept + residual
-        return total
+        return added(kept, residual, self.mix)
