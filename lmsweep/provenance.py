@@ -46,6 +46,11 @@ def machine() -> dict[str, Any]:
     }
 
 
+def machine_name() -> str:
+    """The kind of this machine in a few words: durations measured on another kind are not its own."""
+    return f"{machine()['cpu']}, {machine()['cores']} cores"
+
+
 def energy_joules() -> float | None:
     """What the processors say they have used so far (Intel RAPL); None where nobody may read it.
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from lmsweep.config.run import Request, RunConfig
 from lmsweep.evaluation.jobs import evaluation_job
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.processes import call_each
+from lmsweep.provenance import machine_name
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Needs, Results, Work
 from lmsweep.store.run_job import JobFailedError, reason, run_job
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from lmsweep.training.run import Parts
 
 
+PROBE_SECONDS = 120  # then a run counts as one that cannot be estimated
 PRELOAD = "lmsweep.training.preload"
 # What W&B imports when it is first used, which takes a second.
 WANDB = (
@@ -57,6 +60,7 @@ def training_job(config: RunConfig, parts: "Parts | None" = None) -> Job:
         summary=accuracies,
         needs=Needs(trainer.accelerator, trainer.threads, trainer.processes_per_node, trainer.num_nodes),
         cell=run_id({key: value for key, value in identity.items() if key != "seed"}),
+        steps=trainer.max_steps,
         cost=cost_key(config),
         probe=partial(_probe, config),
         preload=(PRELOAD, *(WANDB if config.tracking.name == "wandb" else ())),
@@ -142,7 +146,7 @@ def _training(config: RunConfig, parts: "Parts | None") -> Iterator[Work]:
             tracker.open()
             ready = parts or prepare_run(config)
             results = run(ready, config.id, folder.path, folder.holding, company, tracker)
-            return {**results, "cost_key": cost_key(config)}
+            return {**results, "cost_key": cost_key(config), "machine": machine_name()}
 
         yield work
         if first:
@@ -163,6 +167,11 @@ def _help(config: RunConfig) -> Results | None:
 def _probe(config: RunConfig) -> float:
     from lmsweep.training.run import probe_seconds  # imports torch, which only the worker needs
 
+    def too_long(*_: object) -> None:
+        raise TimeoutError(f"a probe of {PROBE_SECONDS} s measured nothing")
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(PROBE_SECONDS)  # the worker ends after the probe, and the alarm with it
     return probe_seconds(config)
 
 

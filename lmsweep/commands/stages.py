@@ -40,19 +40,23 @@ class Stage:
 
 def announce(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request) -> None:
     """Print what is to be trained for all figures, in which stages, and what sharing and stages spare."""
-    pilots = _together(pilot_runs(sweep, spec_of(sweep)) for sweep in sweeps)
+    pilots = [pilot_runs(sweep, spec_of(sweep)) for sweep in sweeps]
     reports = [reporting_runs(sweep, spec_of(sweep), guess=True) for sweep in sweeps]
-    runs = {**pilots, **_together(reports)}
-    print(launcher.describe(_plan(runs), request), flush=True)
+    first, runs = _together(pilots), _together([*pilots, *reports])
+    figures = {
+        sweep.name: {**pilots_of, **report}
+        for sweep, pilots_of, report in zip(sweeps, pilots, reports, strict=True)
+    }
+    print(launcher.describe(_plan(runs), request, figures), flush=True)
     if len(sweeps) > 1:
         asked = sum(map(len, reports))
         saved = asked - len(_together(reports))
         print(f"{len(sweeps)} figures ask for {asked} runs; sharing saves {saved} of them.", flush=True)
-    if pilots:
+    if first:
         grid = _together(sweep.runs for sweep in sweeps)
         print(
-            f"Two stages: {len(pilots)} runs {_seeds(pilots)} choose the settings of "
-            f"{len(runs) - len(pilots)} that report. {len(runs)} runs in place of {len(grid)} spare "
+            f"Two stages: {len(first)} runs {_seeds(first)} choose the settings of "
+            f"{len(runs) - len(first)} that report. {len(runs)} runs in place of {len(grid)} spare "
             f"{1 - _steps(runs) / _steps(grid):.0%} of the steps.",
             flush=True,
         )

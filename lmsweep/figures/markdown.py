@@ -45,11 +45,14 @@ def results_page(records: Sequence[Record], scale: str) -> str:
 def with_overview(page: str, folder: str, records: Sequence[Record]) -> str:
     """The page with the overview of all figures between its markers; without markers, the page as it is."""
     begin, end = "<!-- figures: written by make publish -->", "<!-- end of figures -->"
+    return between(page, begin, end, _overview(records, folder))
+
+
+def between(page: str, begin: str, end: str, text: str) -> str:
+    """The page with `text` between two markers; without markers, the page as it is."""
     before, found, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
-    if not found or not closed:
-        return page
-    return f"{before}{begin}\n{_overview(records, folder)}\n{end}{after}"
+    return f"{before}{begin}\n{text}\n{end}{after}" if found and closed else page
 
 
 def _overview(records: Sequence[Record], folder: str) -> str:

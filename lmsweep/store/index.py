@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 Entry = tuple[dict[str, Any], dict[str, Any] | None]  # status and results, as `JobFolder.look` gives them
 
 NAME = ".index.json"
-VERSION = 1  # of the rows
+VERSION = 2  # of the rows
 # What lists and estimates need of results; the rest stays in the job's folder.
-KEPT = ("id", "method", "seed", "metrics", "remarks", "seconds", "train_seconds", "cost_key")
+KEPT = ("id", "method", "seed", "metrics", "remarks", "seconds", "train_seconds", "cost_key", "machine")
 # A file can change twice within one tick of the clock that stamps it, so what is this young is not kept.
 SETTLED_NANOSECONDS = 2_000_000_000
 

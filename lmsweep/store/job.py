@@ -45,6 +45,7 @@ class Job:
     summary: Callable[[Results], str]  # the results in a few words
     needs: Needs = Needs()
     cell: str = ""  # jobs that differ in nothing but the seed share it
+    steps: int = 0  # of training
     cost: str = ""  # jobs with the same cost take about as long as each other
     probe: Callable[[], float] | None = None  # estimates the seconds that the job will take
     preload: tuple[str, ...] = ()  # modules that the server of worker processes imports ahead

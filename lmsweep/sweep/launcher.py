@@ -5,7 +5,7 @@ Hydra instantiates launchers as plugins and calls `launch`, which makes a plan a
 
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -23,7 +23,7 @@ from lmsweep.errors import UserError
 from lmsweep.processes import call_each, value_of
 from lmsweep.store.job import Job, Results
 from lmsweep.store.sweeps import record_sweep
-from lmsweep.sweep.devices import Slot, cores_for, places, slots
+from lmsweep.sweep.devices import Slot, check_counts, cores_for, places, slots
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.local import run_here
 from lmsweep.sweep.plan import Outcome, Plan
@@ -53,9 +53,12 @@ class LocalLauncher(Launcher):
     Other Hydra applications can use it too: their jobs run in worker processes, each in a fresh one.
     """
 
-    def __init__(self, jobs: int | None = None, runs_per_gpu: int = 1) -> None:
+    def __init__(
+        self, jobs: int | None = None, runs_per_gpu: int = 1, max_failures: int | None = None
+    ) -> None:
         self.jobs = jobs
         self.runs_per_gpu = runs_per_gpu
+        self.max_failures = max_failures
         self.began = time.monotonic()  # to plan what is submitted next: users wait for that, too
         self.config: DictConfig
         self.context: HydraContext
@@ -65,16 +68,20 @@ class LocalLauncher(Launcher):
         """Have the jobs of a plan run, as far as they are missing, and say how they ended."""
         states = plan.states(request)
         slots = self._places(plan) if "missing" in states.values() else []
-        outcome = run_here(plan, request, slots, states, self.began)
+        outcome = run_here(plan, request, slots, states, self.began, self.max_failures)
         self.began = time.monotonic()
         return outcome
 
-    def describe(self, plan: Plan, request: Request) -> str:
-        """What submitting the plan would do, and how long that would take."""
+    def describe(
+        self, plan: Plan, request: Request, figures: Mapping[str, Collection[str]] | None = None
+    ) -> str:
+        """What submitting the plan would do and cost, for each of the `figures` that ask for its jobs."""
         states = plan.states(request)
-        return describe(plan, states, self._places(plan) if "missing" in states.values() else [{}])
+        slots = self._places(plan) if "missing" in states.values() else [{}]
+        return describe(plan, states, slots, figures)
 
     def _places(self, plan: Plan) -> list[Slot]:
+        check_counts(max_failures=self.max_failures)
         return places(plan, jobs=self.jobs, runs_per_gpu=self.runs_per_gpu)
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:

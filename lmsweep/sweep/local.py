@@ -1,5 +1,6 @@
 """Run a plan on this machine: every missing job once, whatever dies on the way."""
 
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -7,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from lmsweep.config.run import Request
-from lmsweep.errors import GivenBackError
+from lmsweep.errors import GivenBackError, UserError
 from lmsweep.files import StoreUnwritableError
 from lmsweep.processes import LIVES, Ended, Pool
 from lmsweep.store.job import Results
@@ -20,21 +21,34 @@ from lmsweep.sweep.progress import Progress, duration, label, print_failures
 LOOK_EVERY_SECONDS = 0.5  # at jobs that other processes have
 
 
-class Submission:
-    """A plan that was submitted, and how those of its jobs ended that have ended."""
+class SweepStoppedError(UserError):
+    """A sweep that only failed was stopped before all its jobs were tried."""
 
-    def __init__(self, plan: Plan, request: Request, progress: Progress) -> None:
+
+class Submission:
+    """A plan that was submitted, and how those of its jobs ended that have ended.
+
+    `max_failures` is how many jobs may fail for one reason before any other has ended well.
+    """
+
+    def __init__(
+        self, plan: Plan, request: Request, progress: Progress, max_failures: int | None = None
+    ) -> None:
         self.plan = plan
         self.store = plan.store
         self.request = request
         self.progress = progress
         self.outcome = Outcome()
+        self.max_failures = max_failures
+        self.tried: dict[str, str] = {}  # jobs that failed now, without their numbers: a path, a step
 
     def settle(self, name: str, *, cached: bool = False) -> None:
         """Take over what the store says about a job that is done or failed."""
         status, results = self.store.folder(name).look()
         if results is None:
-            self.fail(name, str(status.get("reason", "it failed without a reason")))
+            # A diverged run is a result, and what failed before was not tried now.
+            counts = not cached and not status.get("final")
+            self.fail(name, str(status.get("reason", "it failed without a reason")), counts=counts)
             return
         if cached:
             self.outcome.results[name] = results
@@ -47,17 +61,39 @@ class Submission:
         self.outcome.results[name] = results
         self.progress.done(name, self.plan.jobs[name].summary(results))
 
-    def fail(self, name: str, reason: str) -> None:
+    def fail(self, name: str, reason: str, *, counts: bool = True) -> None:
         """A job failed."""
         self.outcome.failures[name] = reason
         self.progress.failed(name, reason)
+        if counts:
+            self.tried[name] = re.sub(r"\d+", "", reason)
+
+    def stop_if_hopeless(self) -> None:
+        """Raise SweepStoppedError when so many jobs failed, all alike, and none ended well."""
+        alike = len(set(self.tried.values())) == 1 and not self.progress.counts["done"]
+        if not alike or self.max_failures is None or len(self.tried) < self.max_failures:
+            return
+        first = next(iter(self.tried))
+        raise SweepStoppedError(
+            f"Stopped, because the first {len(self.tried)} {self.plan.noun} all failed for one reason: "
+            f"{self.outcome.failures[first]} (details in {self.store.folder(first).error}). "
+            f"{self.progress.left} more were not tried; the same command goes on, with "
+            "hydra.launcher.max_failures=null to the end."
+        )
 
 
 class LocalSweep(Submission):
     """The jobs of a plan on their way from missing to done, in worker processes."""
 
-    def __init__(self, plan: Plan, request: Request, progress: Progress, pool: Pool) -> None:
-        super().__init__(plan, request, progress)
+    def __init__(
+        self,
+        plan: Plan,
+        request: Request,
+        progress: Progress,
+        pool: Pool,
+        max_failures: int | None = None,
+    ) -> None:
+        super().__init__(plan, request, progress, max_failures)
         self.pool = pool
         self.began = time.time()
         self.queue: deque[str] = deque()
@@ -80,6 +116,7 @@ class LocalSweep(Submission):
                 self._start()
                 for ended in self.pool.wait(LOOK_EVERY_SECONDS / 2):
                     self._end(ended)
+                    self.stop_if_hopeless()
                 self._look_elsewhere()
         finally:
             for name in self.pool.stop():
@@ -168,6 +205,7 @@ def run_here(
     slots: Sequence[Slot],
     states: Mapping[str, State] | None = None,
     began: float | None = None,
+    max_failures: int | None = None,
 ) -> Outcome:
     """Run what is missing on this machine, show progress, and print a line about it and what failed.
 
@@ -177,7 +215,8 @@ def run_here(
     began = time.monotonic() if began is None else began
     pool = Pool(slots, preload_for(plan))
     with Progress(plan.about(), len(slots), plan.noun) as progress:
-        outcome = LocalSweep(plan, request, progress, pool).run(states or plan.states(request))
+        sweep = LocalSweep(plan, request, progress, pool, max_failures)
+        outcome = sweep.run(states or plan.states(request))
     report(plan, outcome, progress, began)
     return outcome
 

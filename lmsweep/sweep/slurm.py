@@ -2,9 +2,10 @@
 
 import io
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,10 +19,10 @@ from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import locked
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.launcher import LocalLauncher
-from lmsweep.sweep.local import Submission, report
+from lmsweep.sweep.local import Submission, SweepStoppedError, report
 from lmsweep.sweep.plan import Outcome, Plan
 from lmsweep.sweep.progress import Progress
-from lmsweep.sweep.slurm_jobs import settle_jobs
+from lmsweep.sweep.slurm_jobs import max_array_size, settle_jobs
 from lmsweep.sweep.slurm_task import ArrayTask
 
 OptionalName = Annotated[Name | None, Field(description="a name, or null")]
@@ -42,6 +43,8 @@ class SlurmOptions(Node):
     runs_per_job: Count
     runs_per_gpu: Count
     array_parallelism: Count
+    max_queued: Annotated[Count | None, Field(description="a whole number >= 1, or null")]
+    max_failures: Annotated[Count | None, Field(description="a whole number >= 1, or null")]
     setup: Annotated[list[str], Field(description="a list of shell commands")]
     sbatch: Annotated[
         dict[str, str | int | float | bool], Field(description="a group of arguments of sbatch")
@@ -88,7 +91,7 @@ def job_folder(outputs: Path) -> Path:
 
 
 class SlurmLauncher(LocalLauncher):
-    """Submits what is missing as one job array, and follows it unless `wait` is false."""
+    """Submits what is missing as a job array, or several, and follows them unless `wait` is false."""
 
     def __init__(self, **keys: Any) -> None:
         super().__init__()
@@ -99,11 +102,12 @@ class SlurmLauncher(LocalLauncher):
         with Progress(plan.about(), min(at_once, len(plan.jobs)), plan.noun) as progress:
             sweep = SlurmSweep(plan, request, progress, self.options)
             sweep.submit()
-            for array in sweep.arrays:
-                print(f"Submitted as Slurm job {array}.", file=sys.stderr, flush=True)
             if self.options.wait:
                 try:
                     sweep.follow()
+                except SweepStoppedError:
+                    subprocess.run(["scancel", *sweep.arrays], capture_output=True)  # noqa: S603, S607
+                    raise
                 except KeyboardInterrupt:
                     print("The jobs go on; scancel stops them.", file=sys.stderr, flush=True)
                     raise
@@ -111,21 +115,30 @@ class SlurmLauncher(LocalLauncher):
         self.began = time.monotonic()
         return sweep.outcome
 
-    def describe(self, plan: Plan, request: Request) -> str:
-        return describe(plan, plan.states(request))  # how many jobs run at once, Slurm decides
+    def describe(
+        self, plan: Plan, request: Request, figures: Mapping[str, Collection[str]] | None = None
+    ) -> str:
+        # How many jobs run at once, Slurm decides.
+        return describe(plan, plan.states(request), figures=figures)
 
     def _launch_others(self, job_overrides: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         raise ConfigError("hydra/launcher=slurm runs lmsweep only; use hydra/launcher=local for other tasks.")
+
+
+class QueueFullError(UserError):
+    """An account or a partition has as many jobs in the queue as it may have."""
 
 
 class SlurmSweep(Submission):
     """The jobs of a plan on their way through the queue; all that lasts of it is in the store."""
 
     def __init__(self, plan: Plan, request: Request, progress: Progress, options: SlurmOptions) -> None:
-        super().__init__(plan, request, progress)
+        super().__init__(plan, request, progress, options.max_failures)
         self.options = options
+        self.largest: int | None = None  # tasks of an array, once Slurm was asked
         self.open: list[str] = []  # jobs that somebody runs, or is going to
         self.arrays: list[str] = []  # the ids that Slurm gave to ours
+        self.full = False  # whether it was said that the queue takes no more
 
     def submit(self) -> None:
         """Submit what is missing and not on its way already; nobody else submits to this store meanwhile."""
@@ -136,7 +149,10 @@ class SlurmSweep(Submission):
             states = self.plan.states(self.request)
             self.open = [name for name, state in states.items() if state == "missing"]
             force = self.request.force
-            self._submit(self._nobodys(self.open, alive, force), force)
+            missing = self._nobodys(self.open, alive, force)
+            for name in missing:
+                self._freeze(name, force)
+            self._submit(missing, alive)
         for name, state in states.items():
             if state != "missing":
                 self.settle(name, cached=True)
@@ -147,11 +163,13 @@ class SlurmSweep(Submission):
             alive = settle_jobs(self.store, self.open)
             for name in list(self.open):
                 self._look(name)
-            # Jobs that a process outside Slurm had and gave back.
+            self.stop_if_hopeless()
+            # Jobs that the queue had no room for, or that a process outside Slurm had and gave back.
             orphans = self._nobodys(self.open, alive)
-            if orphans:
+            if orphans and self._room(alive):
                 with locked(job_folder(self.plan.outputs)):
-                    self._submit(self._nobodys(orphans, settle_jobs(self.store, orphans)))
+                    alive = settle_jobs(self.store, self.open)
+                    self._submit(self._nobodys(orphans, alive), alive)
             if self.open:
                 time.sleep(self.options.poll_seconds)
 
@@ -166,22 +184,57 @@ class SlurmSweep(Submission):
                 found.append(name)
         return found
 
-    def _submit(self, names: Sequence[str], force: bool = False) -> None:
+    def _freeze(self, name: str, force: bool = False) -> None:
+        job = self.plan.jobs[name]
+        self.store.submit(name, job.config, job.about, force=force)
+
+    def _room(self, alive: Collection[str]) -> int:
+        """How many further tasks may wait in the queue, while Slurm jobs have the runs in `alive`."""
+        if self.options.max_queued is None:
+            return sys.maxsize
+        tasks = {self.store.folder(name).read_status().get("slurm") for name in alive}
+        return max(0, self.options.max_queued - len(tasks))
+
+    def _submit(self, names: Sequence[str], alive: Collection[str]) -> None:
+        """Submit arrays that are as long as the cluster allows, until the queue takes no more of them.
+
+        What is left stays nobody's: `follow`, or the same command, submits it when there is room.
+        """
         if not names:
             return
-        for name in names:
-            job = self.plan.jobs[name]
-            self.store.submit(name, job.config, job.about, force=force)
         size = self.options.runs_per_job
         parts = [names[first : first + size] for first in range(0, len(names), size)]
-        tasks = [
-            ArrayTask([self.plan.jobs[name] for name in part], self.options.runs_per_gpu) for part in parts
-        ]
-        for task_id, part in zip(self._sbatch(tasks), parts, strict=True):
+        left = len(parts)
+        parts = parts[: self._room(alive)]
+        self.largest = self.largest or max_array_size() or left
+        arrays = -(-left // self.largest)
+        at_once = max(1, self.options.array_parallelism // arrays)  # of each array
+        most = 1 if self.full else self.largest  # one task asks whether there is room again
+        while parts:
+            array, rest = parts[:most], parts[most:]
+            try:
+                self._submit_array(array, at_once)
+            except QueueFullError as error:
+                if not self.full:
+                    print(f"{error} What is left waits for room.", file=sys.stderr, flush=True)
+                self.full = True
+                if len(array) == 1:
+                    return
+                most = len(array) // 2
+            else:
+                parts, most = rest, min(2 * most, self.largest)
+
+    def _submit_array(self, parts: Sequence[Sequence[str]], at_once: int) -> None:
+        for name in (name for part in parts for name in part):
+            if self.store.folder(name).read_status().get("state") != "pending":
+                self._freeze(name)
+        jobs = self.plan.jobs
+        tasks = [ArrayTask([jobs[name] for name in part], self.options.runs_per_gpu) for part in parts]
+        for task_id, part in zip(self._sbatch(tasks, at_once), parts, strict=True):
             for name in part:
                 self.store.assign(name, task_id)
 
-    def _sbatch(self, tasks: Sequence[ArrayTask]) -> list[str]:
+    def _sbatch(self, tasks: Sequence[ArrayTask], at_once: int) -> list[str]:
         if shutil.which("sbatch") is None or shutil.which("srun") is None:
             raise UserError(
                 "hydra/launcher=slurm needs sbatch and srun, which are not here; call it on a login node of "
@@ -192,17 +245,21 @@ class SlurmSweep(Submission):
 
         folder = job_folder(self.plan.outputs).absolute()
         executor = SlurmExecutor(folder, max_num_timeout=self.options.requeues)
-        executor.update_parameters(**self.options.parameters(), wckey=None)
+        given = {**self.options.parameters(), "array_parallelism": at_once}
+        executor.update_parameters(**given, wckey=None)
         try:
             with redirect_stderr(io.StringIO()):  # submitit prints what it also raises
                 jobs = [job.job_id for job in executor.submit_array(tasks)]
         except (FailedJobError, FailedSubmissionError) as error:
             reason = " ".join(str(error).split()) or "no reason given"
+            if "SubmitJob" in reason:  # AssocMaxSubmitJobLimit, QOSMaxSubmitJobPerUserLimit, ...
+                raise QueueFullError(f"Slurm takes no more jobs now ({reason}).") from None
             raise UserError(
                 f"Slurm refused an array of {len(tasks)} tasks ({reason}); "
                 "change hydra.launcher, where a larger runs_per_job makes a smaller array."
             ) from None
         self.arrays.append(jobs[0].split("_")[0])
+        print(f"Submitted as Slurm job {self.arrays[-1]}.", file=sys.stderr, flush=True)
         return jobs
 
     def _look(self, name: str) -> None:

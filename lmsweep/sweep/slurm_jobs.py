@@ -1,5 +1,6 @@
 """What Slurm knows of its jobs, and what follows from that for the jobs of ours that they were to run."""
 
+import re
 import subprocess
 from collections.abc import Iterable
 from typing import Any
@@ -42,6 +43,21 @@ def ask_slurm(jobs: Iterable[str]) -> dict[str, str] | None:
         return None
     lines = [line.split() for line in answer.stdout.splitlines()]
     return {words[0]: words[1] for words in lines if len(words) == 2}
+
+
+def max_array_size() -> int | None:
+    """How many tasks an array may have here; None where Slurm does not say."""
+    try:
+        answer = subprocess.run(
+            ["scontrol", "show", "config"],  # noqa: S607 - as the cluster's users call it
+            capture_output=True,
+            text=True,
+            timeout=ASK_SECONDS,
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    said = re.search(r"^MaxArraySize\s*=\s*(\d+)", answer.stdout, re.MULTILINE)
+    return max(1, int(said[1])) if said else None
 
 
 def settle_jobs(store: Store, names: Iterable[str] | None = None) -> set[str]:

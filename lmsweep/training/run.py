@@ -305,6 +305,7 @@ def take_part(job: Parts, folder: Path, world: World) -> None:
 BUDGET_SECONDS = 3.0
 MOST_STEPS = 20
 SAMPLES = 500  # in the splits of the probe: enough to time an evaluation, which is then scaled up
+LEAST = 4  # samples of a batch or a split, of networks that take long for each
 
 
 def probe_seconds(config: RunConfig) -> float:
@@ -312,16 +313,20 @@ def probe_seconds(config: RunConfig) -> float:
     job, options = prepare_run(config), config.acquisition
     most = config.trainer.evaluation_samples or math.inf
     sizes = {name: min(most, len(getattr(job.data, name))) for name in ("train", "val", "test")}
-    one = _short_run(config, 1)
-    if one < BUDGET_SECONDS:
-        one = _short_run(config, 1)  # the first steps of a process are slow
-    more = max(1, min(MOST_STEPS, int(BUDGET_SECONDS / one)))
-    step = max(0.0, (_short_run(config, 1 + more) - one) / more)
-    few = _few(job.data.val)
-    sample = _seconds(lambda: evaluate(job.module, few)) / len(few)
     trainer = config.trainer
     if options.active:
         sizes["train"] = options.images(job.data.num_classes)
+    least = _few(job.data.val, LEAST)
+    first, again = _sample_seconds(job, least), _sample_seconds(job, least)  # the first evaluation is slow
+    affordable = int(BUDGET_SECONDS / max(min(first, again), 1e-6))
+    batch = min(trainer.batch_size, max(LEAST, affordable)) if trainer.processes == 1 else trainer.batch_size
+    samples = max(LEAST, min(SAMPLES, affordable))
+    one = _short_run(config, 1, batch, samples)
+    if one < BUDGET_SECONDS:
+        one = _short_run(config, 1, batch, samples)  # the first steps of a process are slow
+    more = max(1, min(MOST_STEPS, int(BUDGET_SECONDS / one)))
+    step = max(0.0, (_short_run(config, 1 + more, batch, samples) - one) / more) * trainer.batch_size / batch
+    sample = _sample_seconds(job, _few(job.data.val, samples))
     evaluated = (trainer.max_steps // trainer.val_every) * sizes["val"] + sum(sizes.values())
     total = one + step * (trainer.max_steps - 1) + sample * evaluated
     if options.active:
@@ -334,28 +339,37 @@ def probe_seconds(config: RunConfig) -> float:
     return total + measurements * _seconds(lambda: telemetry.measure(job.module))
 
 
-def _short_run(config: RunConfig, steps: int) -> float:
-    trainer = config.trainer.model_copy(update={"max_steps": steps, "val_every": steps})
+def _sample_seconds(job: Parts, few: Split) -> float:
+    return _seconds(lambda: evaluate(job.module, few)) / len(few)
+
+
+def _short_run(config: RunConfig, steps: int, batch: int, samples: int) -> float:
+    changes = {"max_steps": steps, "val_every": steps, "batch_size": batch}
+    trainer = config.trainer.model_copy(update=changes)
     tracking = config.tracking.model_copy(update={"name": "none"})
     update: dict[str, Any] = {"trainer": trainer, "tracking": tracking, "telemetry": NO_TELEMETRY}
     update |= {"schedule": CONSTANT, "callbacks": {}, "acquisition": NO_ACQUISITION}
-    job = _with_few_samples(prepare_run(config.model_copy(update=update)), trainer.batch_size)
+    job = _with_few_samples(prepare_run(config.model_copy(update=update)), batch, samples)
     with tempfile.TemporaryDirectory() as folder:
         return _seconds(lambda: run(job, "probe", Path(folder)))
 
 
-def _with_few_samples(job: Parts, batch_size: int) -> Parts:
+def _with_few_samples(job: Parts, batch_size: int, samples: int) -> Parts:
     data = job.data
-    val = _few(data.val)
+    val = _few(data.val, samples)
     clean = None if data.clean is None else data.clean[: len(val)]
     small = dataclasses.replace(
-        data, train=_few(data.train, batch_size), val=val, test=_few(data.test), clean=clean
+        data,
+        train=_few(data.train, max(batch_size, samples)),
+        val=val,
+        test=_few(data.test, samples),
+        clean=clean,
     )
     return dataclasses.replace(job, data=small)
 
 
-def _few(split: Split, least: int = 1) -> Split:
-    return split.select(torch.arange(min(len(split), max(SAMPLES, least))))
+def _few(split: Split, samples: int) -> Split:
+    return split.select(torch.arange(min(len(split), samples)))
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -34,6 +34,7 @@ SlurmdPidFile={root}/slurmd-%n.pid
 SlurmctldLogFile={root}/slurmctld.log
 SlurmdLogFile={root}/slurmd-%n.log
 KillWait=60
+MaxArraySize=5
 MessageTimeout=100
 BatchStartTimeout=100
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
@@ -48,7 +49,7 @@ class CannotStartError(Exception):
 
 
 class SlurmCluster:
-    """One controller, two nodes with one core each, no accounting."""
+    """One controller, two nodes with one core each, arrays of five tasks at most, no accounting."""
 
     def __init__(self, root: Path) -> None:
         missing = [name for name in NEEDED if shutil.which(name, path=_path()) is None]

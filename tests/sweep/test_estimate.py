@@ -6,7 +6,7 @@ import pytest
 
 from lmsweep.commands.jobs import cost_key, training_job
 from lmsweep.store.store import Store
-from lmsweep.sweep.estimate import _wall, estimate, past_seconds
+from lmsweep.sweep.estimate import Seconds, _wall, estimate, past_seconds
 from lmsweep.sweep.plan import Plan
 from lmsweep.training.run import prepare_run, probe_seconds, run
 from tests.config.test_run import config
@@ -32,8 +32,17 @@ def test_past_runs_say_how_long_the_next_ones_take(tmp_path):
         finished(store, name, key, seconds)
     finished(store, "d", "other", 50.0)
     store.lease("e", {})
-    assert past_seconds(store) == {key: 3.0, "other": 50.0}
-    assert estimate(plan, plan.asked, [{}]) == dict.fromkeys(plan.asked, 3.0)
+    store.lease("f", {}).finish({"cost_key": key, "seconds": 900.0, "metrics": {}, "machine": "another"})
+    # Three runs are too few to say how much they differ, one all the more.
+    assert past_seconds(store) == {key: Seconds(3.0, 1.0, 100.0), "other": Seconds(50.0, 35.0, 65.0)}
+    assert estimate(plan, plan.asked, [{}]) == dict.fromkeys(plan.asked, Seconds(3.0, 1.0, 100.0))
+
+
+def test_many_runs_say_between_which_values_the_next_one_lies():
+    one = Seconds.of(range(1, 102))
+    assert one == Seconds(51.0, 11.0, 91.0)
+    assert Seconds.total([one, one], [1.0, 3.0]) == Seconds(204.0, 44.0, 364.0)
+    assert Seconds(3600.0, 360.0, 7e5).hours() == "1.0 (0.1 to 194)"
 
 
 def test_runs_go_to_the_next_free_worker():

@@ -153,6 +153,31 @@ def test_failing_runs_stop_no_other_and_are_listed_with_their_reasons(tmp_path):
         assert attempts() == expected
 
 
+RAISING = (*TINY, "method=xent", "model._target_=tests.sweep.raising.Raising", "seed=range(14)")
+
+
+@pytest.mark.slow
+def test_a_sweep_that_only_fails_is_stopped_and_says_why_in_a_sentence(tmp_path):
+    done = sweep(tmp_path, *RAISING, "hydra.launcher.jobs=2")
+    assert done.returncode == 1
+    sentence = done.stderr.splitlines()[-1]
+    reason = "ArithmeticError: the network broke"
+    assert sentence.startswith(f"Stopped, because the first 10 runs all failed for one reason: {reason} (")
+    assert "4 more were not tried" in sentence
+    assert "Traceback" not in done.stderr
+    # Runs that were under way are given back, or failed before they could be.
+    assert set(states(tmp_path)) == {"failed", "pending"}
+    assert 10 <= states(tmp_path).count("failed") < 14
+    again = sweep(tmp_path, *RAISING, "seed=0,1,2", "hydra.launcher.max_failures=2")
+    assert "Stopped, because the first 2 runs" in again.stderr
+    to_the_end = sweep(tmp_path, *RAISING, "hydra.launcher.max_failures=null")
+    assert to_the_end.stderr.splitlines()[-1] == "14 of 14 runs failed; the others are complete."
+    refused = sweep(tmp_path, *RAISING, "hydra.launcher.max_failures=0")
+    assert refused.stderr.startswith(
+        "hydra.launcher.max_failures=0 is not allowed: it must be a whole number >= 1"
+    )
+
+
 @pytest.mark.slow
 def test_a_run_whose_process_keeps_dying_fails_with_that_reason(tmp_path):
     grid = (*TINY, "trainer.max_steps=100000", "seed=0", "hydra.launcher.jobs=1")

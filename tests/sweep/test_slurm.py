@@ -1,8 +1,11 @@
 """`hydra/launcher=slurm` on a real Slurm of two nodes: arrays, requeueing, cancelling, a killed parent."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -134,6 +137,57 @@ def test_a_killed_parent_a_failed_node_and_a_cancelled_task_lose_nothing_else(cl
     assert {name: status["attempt"] for name, status in statuses(tmp_path).items()} == {
         name: 2 if name in (victim, survivor) else 1 for name in rows
     }
+
+
+# MaxSubmitJobs takes a database of accounts, so this stands in front of sbatch and says what it would say.
+SEVEN_AT_MOST = """#!/bin/sh
+tasks=$(sed -n 's/.*--array=0-\\([0-9]*\\).*/\\1/p' "$1")
+queued=$(squeue --noheader --array --states=PENDING,RUNNING | wc -l)
+if [ $((queued + ${{tasks:-0}} + 1)) -gt 7 ]; then
+    echo refused >> {log}
+    echo "sbatch: error: AssocMaxSubmitJobLimit" >&2
+    echo "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy" >&2
+    exit 1
+fi
+echo $((queued + ${{tasks:-0}} + 1)) >> {log}
+exec {sbatch} "$@"
+"""
+
+
+def test_arrays_longer_than_allowed_are_split_and_fed_and_two_sweeps_share_them(
+    cluster, tmp_path, monkeypatch
+):
+    """The cluster takes arrays of five, and here seven tasks in the queue."""
+    script, log = tmp_path / "bin" / "sbatch", tmp_path / "asked"
+    script.parent.mkdir()
+    script.write_text(SEVEN_AT_MOST.format(log=log, sbatch=shutil.which("sbatch")))
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    before, outputs = set(cluster.jobs()), tmp_path / "slurm"
+    twelve = (*TINY, "method=xent", *ON_SLURM)
+    both = [start(outputs, *twelve, f"seed={seeds}") for seeds in ("range(12)", "range(6,12)")]
+    for done in map(finish, both):
+        assert done.returncode == 0, done.stderr
+    jobs = [job for job in cluster.jobs() if job not in before]
+    assert len(jobs) == 12, "a run was submitted twice, or not at all"
+    assert max(Counter(job.split("_")[0] for job in jobs).values()) <= 5
+    assert {status["attempt"] for status in statuses(outputs).values()} == {1}
+    asked = log.read_text().split()
+    assert "refused" in asked
+    assert max(int(word) for word in asked if word != "refused") <= 7
+
+
+def test_a_sweep_that_only_fails_is_stopped_on_the_cluster_too(cluster, tmp_path):
+    model = "model._target_=tests.sweep.raising.Raising"
+    grid = (*TINY, "method=xent", model, "seed=range(12)", "hydra.launcher.max_failures=3")
+    done = sweep(tmp_path, *grid, *ON_SLURM, "hydra.launcher.max_queued=4")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "Stopped, because the first 3 runs all failed for one reason: ArithmeticError: the network broke"
+    )
+    wait_until(lambda: not cluster.call("squeue", "--noheader").strip(), 300)
+    tried = [status for status in statuses(tmp_path).values() if status.get("slurm")]
+    assert 3 <= len(tried) <= 8
 
 
 def test_a_run_over_two_tasks_is_that_of_one_process(cluster, tmp_path):
