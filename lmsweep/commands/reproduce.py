@@ -10,8 +10,10 @@ from lmsweep.commands.stages import ReproductionError, announce, on_their_way, t
 from lmsweep.config.run import Request, RunConfig
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.evaluation.runs import StoredRun
-from lmsweep.figures.make import measurements
+from lmsweep.figures.make import measurements, spec_of
+from lmsweep.figures.stages import pilot_runs
 from lmsweep.processes import stop_on_sigterm
+from lmsweep.store.housekeeping import drop_weights
 from lmsweep.store.store import Store
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.plan import Outcome, Plan
@@ -55,6 +57,8 @@ def reproduce(sweeps: Sequence[Sweep], *, tell: bool = True, began: float | None
         return
     for sweep in sweeps:
         draw(sweep, tell=tell)
+    for sweep in sweeps:
+        _drop_weights(sweep)
     print(f"Done in {duration(time.monotonic() - began)}.", flush=True)
     if trained.broken or evaluated.failures:
         raise ReproductionError(
@@ -78,6 +82,16 @@ def _evaluate(
     plan = Plan.of([measurement_job(measurement, stored) for measurement in missing.values()])
     outcome = launcher.submit(plan, Request())
     return None if on_their_way(plan, outcome) else outcome
+
+
+def _drop_weights(sweep: Sweep) -> None:
+    """Delete the checkpoints that `grid.keep` gives up."""
+    if sweep.grid.keep == "all":
+        return
+    mine = {**sweep.runs, **pilot_runs(sweep, spec_of(sweep))}
+    record = sweep.drawn.with_name(f"{sweep.drawn.name}.json")
+    files, size = drop_weights(sweep.outputs, mine, record if sweep.grid.keep == "none" else None)
+    print(f"grid.keep={sweep.grid.keep}: {files} checkpoints deleted, {size / 1e6:.1f} MB.", flush=True)
 
 
 def _is_done(sweep: Sweep, name: str) -> bool:

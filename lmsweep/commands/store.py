@@ -1,4 +1,4 @@
-"""`lmsweep status` says what the store has; `lmsweep store gc | rm | export | pack | unpack` keeps house."""
+"""`lmsweep status` says what the store has; `lmsweep store du | gc | rm | ...` keeps house."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import DamagedError
 from lmsweep.store.archive import pack, unpack
 from lmsweep.store.folder import JobFolder
-from lmsweep.store.housekeeping import collect_garbage, remove
+from lmsweep.store.housekeeping import collect_garbage, remove, usage
 from lmsweep.store.overview import STATES, Row, overview, sweeps
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import runs_of
@@ -123,7 +123,8 @@ def store_command(arguments: Sequence[str] | None = None) -> None:
     into.add_argument("--weights", action="store_true", help="with checkpoints, so that runs can be attacked")
     from_ = commands.add_parser("unpack", help="add the runs of an archive; what is here stays as it is")
     from_.add_argument("archive", type=Path, help="an archive of `lmsweep store pack`")
-    for command in (gc, rm, out, into, from_):
+    used = commands.add_parser("du", help="what takes room, by kind of file and by sweep")
+    for command in (gc, rm, out, into, from_, used):
         outputs_argument(command)
     for command in (rm, out, into):
         command.add_argument("--sweep", help="runs of this sweep")
@@ -136,6 +137,8 @@ def _store(options: argparse.Namespace) -> str:
     if options.command == "export":
         rows = export(options.outputs, options.sweep, options.file)
         return f"{options.file}  {rows} runs"
+    if options.command == "du":
+        return _usage(options.outputs)
     if options.command == "pack":
         only = runs_of(options.outputs, options.sweep) if options.sweep else None
         runs = pack(options.outputs, options.archive, only, weights=options.weights)
@@ -158,6 +161,20 @@ def _store(options: argparse.Namespace) -> str:
         dry_run=options.dry_run,
     )
     return f"{runs} runs and {evaluations} evaluations {would}deleted"
+
+
+def _usage(outputs: Path) -> str:
+    kinds, by_sweep = usage(outputs)
+
+    def lines(rows: dict[str, tuple[int, int]], noun: str) -> list[str]:
+        ordered = sorted(rows.items(), key=lambda row: (-row[1][1], row[0]))
+        return [f"{size / 1e6:10.1f} MB  {name}  ({count} {noun})" for name, (count, size) in ordered]
+
+    total = sum(size for _, size in kinds.values())
+    shared = ["", "By sweep, with runs that sweeps share in each of them:"] if by_sweep else []
+    return "\n".join(
+        [f"{total / 1e6:10.1f} MB  {outputs}", *lines(kinds, "files"), *shared, *lines(by_sweep, "runs")]
+    )
 
 
 def results_table(outputs: Path, only: Iterable[str] | None = None, *, used: bool = False) -> "pd.DataFrame":
@@ -196,4 +213,6 @@ def _columns(folder: JobFolder, used: bool = False) -> dict[str, Any]:
         keys = dotted({"config": config})
     except DamagedError as error:
         return {"state": "damaged", "reason": str(error)}
-    return {key: json.dumps(value) if isinstance(value, list) else value for key, value in keys.items()}
+    return {
+        key: json.dumps(value) if isinstance(value, list | dict) else value for key, value in keys.items()
+    }

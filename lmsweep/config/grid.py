@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -83,6 +83,9 @@ class GridConfig(Node):
     ] = None
     fractions: Annotated[str | None, Field(description="values of data.fraction, such as 1,0.1")] = None
     noise: NoiseConfig | None = None
+    # Whose checkpoints stay when the figure is drawn: of all runs, of those that it shows, or of none.
+    # Other figures keep what they show. What an evaluation needs later is trained again.
+    keep: Annotated[Literal["all", "selected", "none"], Field(description="all, selected or none")] = "all"
     stages: StagesConfig | None = None  # null: every setting is trained on every seed
     exact_steps: Steps = None  # trainer.max_steps of figX_exact
     measure_every: Steps = None  # telemetry.every of fig12_cifar_distance

@@ -149,8 +149,10 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
             runs[config.id] = config
             lines.append(tuple(job))
     # Keys about the store, the mirror and the launcher change nothing about the figure.
-    apart = (*Request.model_fields, "tracking", "outputs", "hydra")
-    changes = tuple(o for o in overrides if re.split(r"[=./]", o.lstrip("+~"))[0] not in apart)
+    apart = (
+        rf"[+~]*({'|'.join((*Request.model_fields, 'tracking', 'outputs', 'hydra', 'grid[.]keep'))})([=./]|$)"
+    )
+    changes = tuple(o for o in overrides if not re.match(apart, o))
     return Sweep(name, scale, runs, figure, grid, changes, asked[0][1], tuple(lines), launcher)
 
 

@@ -1,14 +1,15 @@
-"""Delete what is not needed any more."""
+"""What takes room in a store, and deleting what is not needed any more."""
 
+import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lmsweep.errors import UserError
 from lmsweep.files import DamagedError, read_json
 from lmsweep.store.overview import overview
 from lmsweep.store.store import JobFolder, Store
-from lmsweep.store.sweeps import runs_of
+from lmsweep.store.sweeps import read_sweeps, runs_of
 
 
 def collect_garbage(outputs: Path, *, dry_run: bool = False) -> tuple[int, int, list[str]]:
@@ -37,7 +38,47 @@ def collect_garbage(outputs: Path, *, dry_run: bool = False) -> tuple[int, int, 
     return len(garbage) + len(buried), size, damaged
 
 
-def _used_by_figures(outputs: Path) -> tuple[set[str], list[str]]:
+def drop_weights(outputs: Path, runs: Iterable[str], apart: Path | None = None) -> tuple[int, int]:
+    """Delete checkpoints of those finished `runs` that no drawn figure uses; how many, and their size.
+
+    `apart` is the record of a figure that can do without. While a record is damaged, all checkpoints stay.
+    """
+    used, damaged = _used_by_figures(outputs, apart)
+    store = Store(outputs)
+    folders = [store.folder(name) for name in runs if name not in used]
+    garbage = [path for folder in folders if not folder.path.is_symlink() for path in _weights(folder)]
+    garbage = [] if damaged else garbage
+    size = sum(path.lstat().st_size for path in garbage)
+    for path in garbage:
+        path.unlink(missing_ok=True)
+    return len(garbage), size
+
+
+def usage(outputs: Path) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
+    """What takes room: by kind of file, files and bytes; by sweep, runs and bytes (of shared runs, too)."""
+    kinds: dict[str, tuple[int, int]] = {}
+    runs: dict[str, int] = {}
+    for folder, _, files in os.walk(outputs):
+        parts = Path(folder).relative_to(outputs).parts
+        for name in files:
+            size = Path(folder, name).lstat().st_size
+            kind = parts[0] if parts else "other"
+            if kind == "runs" and len(parts) > 1:
+                runs[parts[1]] = runs.get(parts[1], 0) + size
+                kind = f"runs: {'checkpoints' if name.endswith('.ckpt') else 'all else'}"
+            count, total = kinds.get(kind, (0, 0))
+            kinds[kind] = count + 1, total + size
+    sweeps: dict[str, set[str]] = {}
+    for _, content in read_sweeps(outputs, []):
+        scale = f"-{content['scale']}" if content["scale"] else ""
+        sweeps.setdefault(f"{content['sweep']}{scale}", set()).update(content["runs"])
+    by_sweep = {
+        name: (len(ids & runs.keys()), sum(runs.get(run, 0) for run in ids)) for name, ids in sweeps.items()
+    }
+    return kinds, by_sweep
+
+
+def _used_by_figures(outputs: Path, apart: Path | None = None) -> tuple[set[str], list[str]]:
     """The runs behind the figures that have been drawn: each figure's record lists them under `runs`.
 
     Also a sentence about every record that cannot be read.
@@ -50,7 +91,7 @@ def _used_by_figures(outputs: Path) -> tuple[set[str], list[str]]:
         )
     used: set[str] = set()
     damaged = []
-    for record in records:
+    for record in (record for record in records if record != apart):
         remedy = f"draw it again with `make reproduce-figure FIG={record.stem} SCALE={record.parent.name}`"
         try:
             runs = read_json(record, remedy).get("runs")

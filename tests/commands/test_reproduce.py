@@ -144,6 +144,12 @@ def test_weights_that_were_deleted_are_trained_again(one_figure):
     assert again.returncode == 0, again.stderr
     assert "The weights of 1 runs were deleted" in again.stdout
     assert json.loads((run / "results.json").read_text())["metrics"] == before
+    # A policy of the sweep deletes them; the figure keeps its name and its bytes.
+    picture = path.with_suffix(".csv").read_bytes()
+    dropped = call(outputs, "reproduce", ONE, *TINY, "+grid.keep=none")
+    assert f"grid.keep=none: {len(record['runs'])} checkpoints deleted" in dropped.stdout, dropped.stderr
+    assert path.with_suffix(".csv").read_bytes() == picture
+    assert not list((outputs / "runs").glob("*/*.ckpt"))
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from lmsweep.commands import store as command
+from lmsweep.store.housekeeping import drop_weights, usage
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import record_sweep, runs_of
 from tests.config.test_run import config
@@ -63,6 +64,33 @@ def test_gc_keeps_what_figures_use_and_what_is_running(store, tmp_path, capsys):
     assert kept == ["busy", "used"]
     assert store.folder("unused").read_results()["metrics"] == METRICS
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_du_says_what_takes_room(store, tmp_path, capsys):
+    record_sweep(tmp_path, ["used", "unused", "gone"], "fig", "smoke")
+    told = call(capsys, tmp_path, "du").splitlines()
+    sizes = {line.split("MB  ")[1]: float(line.split()[0]) for line in told if "MB" in line}
+    everything = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    assert told[0].endswith(str(tmp_path))
+    assert sizes[str(tmp_path)] == round(everything / 1e6, 1)
+    assert {"runs: checkpoints  (3 files)", "fig-smoke  (2 runs)"} <= sizes.keys()
+    _, by_sweep = usage(tmp_path)
+    mine = [path for name in ("used", "unused") for path in store.folder(name).path.iterdir()]
+    assert by_sweep == {"fig-smoke": (2, sum(path.stat().st_size for path in mine))}
+
+
+def test_weights_are_dropped_unless_a_drawn_figure_uses_them(store, tmp_path):
+    record = tmp_path / "figures" / "smoke" / "fig.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"runs": ["used"]}))
+    assert drop_weights(tmp_path, ["used", "busy", "broken"]) == (0, 0)
+    assert drop_weights(tmp_path, ["used", "unused", "busy"]) == (1, 1000)
+    assert not store.folder("unused").checkpoint.exists()
+    record.with_name("other.json").write_text("{")
+    assert drop_weights(tmp_path, ["used"], record) == (0, 0), "a damaged record may use it"
+    record.with_name("other.json").unlink()
+    assert drop_weights(tmp_path, ["used"], record) == (1, 1000)
+    assert store.folder("used").read_results() is not None
 
 
 def test_rm_deletes_runs_with_the_evaluations_that_used_them(store, tmp_path, capsys):
