@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmsweep.commands.common import parser_of, reported
-from lmsweep.commands.jobs import training_job
+from lmsweep.commands.jobs import steps_of, training_job
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
@@ -82,7 +82,7 @@ def _trained(sweep: Sweep) -> dict[str, RunConfig]:
 
 
 def _steps(runs: dict[str, RunConfig]) -> int:
-    return sum(run.trainer.max_steps for run in runs.values())
+    return sum(steps_of(run) for run in runs.values())
 
 
 def _hours(plan: Plan, runs: dict[str, RunConfig], seconds: dict[str, Seconds]) -> str:

@@ -60,7 +60,7 @@ def training_job(config: RunConfig, parts: "Parts | None" = None) -> Job:
         summary=accuracies,
         needs=Needs(trainer.accelerator, trainer.threads, trainer.processes_per_node, trainer.num_nodes),
         cell=run_id({key: value for key, value in identity.items() if key != "seed"}),
-        steps=trainer.max_steps,
+        steps=steps_of(config),
         cost=cost_key(config),
         probe=partial(_probe, config),
         preload=(PRELOAD, *(WANDB if config.tracking.name == "wandb" else ())),
@@ -117,6 +117,11 @@ def accuracies(results: Results) -> str:
     metrics = results["metrics"]
     told = f"validation {metrics['val_accuracy']:.2%}  test {metrics['test_accuracy']:.2%}"
     return f"{told}  ({'; '.join(results['remarks'])})" if results.get("remarks") else told
+
+
+def steps_of(config: RunConfig) -> int:
+    """The steps of a run; active learning trains anew in every round."""
+    return config.trainer.max_steps * (1 + config.acquisition.rounds * config.acquisition.active)
 
 
 def cost_key(config: RunConfig) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lmsweep.commands.jobs import mirror_late, training_job
+from lmsweep.commands.jobs import mirror_late, steps_of, training_job
 from lmsweep.config.run import Request, RunConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import UserError
@@ -122,4 +122,4 @@ def _seeds(runs: Runs) -> str:
 
 
 def _steps(runs: Runs) -> int:
-    return sum(run.trainer.max_steps for run in runs.values())
+    return sum(steps_of(run) for run in runs.values())
