@@ -99,8 +99,10 @@ def test_seeds_that_report_cannot_choose():
 def test_the_papers_noise_figure_needs_a_third(tmp_path):
     figure = read_sweep("fig2_mnist_noise", "paper", [f"outputs={tmp_path}"])
     pilots, reports = pilot_runs(figure, spec_of(figure)), reporting_runs(figure, spec_of(figure), guess=True)
-    # 5 noise levels times (4 settings of cross-entropy + 3 norms of 8 each); 4 methods on 5 seeds.
-    assert (len(figure.runs), len(pilots), len(reports)) == (700, 140, 100)
+    assert len(pilots) == len(figure.runs) / 5  # one pilot seed in place of five
+    methods, levels = len(spec_of(figure).methods), 5
+    assert len(reports) == methods * levels * 5
+    assert len(pilots) + len(reports) < 0.36 * len(figure.runs)
 
 
 GRID = (
