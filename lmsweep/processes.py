@@ -222,10 +222,11 @@ def call_each(
     *,
     log: Path | None = None,
     preload: Sequence[str] = (),
+    on_end: Callable[[], object] = lambda: None,
 ) -> dict[str, Ended]:
     """Call every task in a process of its own and say how each ended; one that fails stops no other.
 
-    A task whose process died gets another one, `LIVES` in all.
+    A task whose process died gets another one, `LIVES` in all. `on_end` is called when a task has ended.
     """
     pool, waiting, deaths = Pool(slots, preload), list(tasks), Counter[str]()
     ends: dict[str, Ended] = {}
@@ -240,6 +241,7 @@ def call_each(
                     waiting.append(ended.key)
                 else:
                     ends[ended.key] = ended
+                    on_end()
     finally:
         pool.stop()
     return {key: ends[key] for key in tasks}

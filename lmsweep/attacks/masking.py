@@ -4,7 +4,7 @@ The checks are those of Athalye et al. (2018, "Obfuscated gradients") and Carlin
 adversarial robustness"), against what IFGSM with cross-entropy claims, because that is what figures show.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -68,23 +68,34 @@ def measure(
     unbounded_alpha: float,
     seed: int = 0,
     source: nn.Module | None = None,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> Evidence:
-    """Run every attack of the audit on the same samples; `source` is a network to transfer from."""
+    """Run every attack of the audit on the same samples; `source` is a network to transfer from.
+
+    `tell` hears which attack begins.
+    """
     strengths = tuple(sorted(epsilons))
     # The last point of each attack counts: early stop hides that a larger epsilon helps the network, fully so
     # in IFGSM when the epsilons are multiples of alpha.
     ifgsm_attack = IFGSM(epsilons=strengths, alpha=alpha)
     margin_attack = IFGSM(epsilons=strengths, alpha=alpha, loss="margin")
     pgd_attack = PGD(epsilons=strengths, steps=pgd_steps, restarts=restarts)
+    tell("FGSM, attack 1 of 7")
     fgsm = attack_curve(model, batches, FGSM(epsilons=strengths), seed=seed, early_stop=False)
+    tell("IFGSM on the cross-entropy, attack 2 of 7")
     ifgsm = attack_curve(model, batches, ifgsm_attack, seed=seed, early_stop=False)
+    tell("IFGSM on the logit margin, attack 3 of 7")
     margin = attack_curve(model, batches, margin_attack, early_stop=False)
+    tell("PGD with restarts, attack 4 of 7")
     pgd = attack_curve(model, batches, pgd_attack, seed=seed)
+    tell("search without gradients, attack 5 of 7")
     search = attack_curve(model, batches, RandomSearch(epsilons=strengths, queries=queries), seed=seed)
     # With epsilon 1 every image can be reached, another class's among them.
+    tell("IFGSM without bound, attack 6 of 7")
     unbounded = attack_curve(model, batches, IFGSM(epsilons=(1.0,), alpha=unbounded_alpha))
     transfer = None
     if source is not None:
+        tell("transfer, attack 7 of 7")
         found = transfer_curves(source, {"target": model}, batches, ifgsm_attack, seed=seed)
         transfer = found["target"].accuracy
     return Evidence(

@@ -145,6 +145,7 @@ def measure_audit(measurement: Measurement, config: AuditConfig, runs: Runs) -> 
         unbounded_alpha=config.unbounded_alpha,
         seed=config.seed,
         source=source.network if source else None,
+        tell=partial(print, flush=True),
     )
     return {"evidence": evidence.to_dict()}
 

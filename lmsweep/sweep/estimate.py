@@ -15,7 +15,7 @@ from lmsweep.store.job import Job
 from lmsweep.store.store import Store
 from lmsweep.sweep.devices import Slot, preload_for
 from lmsweep.sweep.plan import Plan, State
-from lmsweep.sweep.progress import duration
+from lmsweep.sweep.progress import duration, probing
 
 ENOUGH = 5  # measurements that say how much durations differ
 UNSURE = 0.3  # fewer of them, or a probe, may be off by this part
@@ -70,7 +70,8 @@ def estimate(plan: Plan, names: Sequence[str], slots: Sequence[Slot]) -> dict[st
     unknown = {cost: plan.jobs[name].probe for name, cost in costs.items() if cost not in known}
     probes = {cost: probe for cost, probe in unknown.items() if probe is not None}
     if probes:
-        ends = call_each(slots, probes, log=Path(os.devnull), preload=preload_for(plan))
+        with probing(len(probes)) as ended:
+            ends = call_each(slots, probes, log=Path(os.devnull), preload=preload_for(plan), on_end=ended)
         probed = {key: Seconds.of([end.value]) for key, end in ends.items() if not (end.error or end.died)}
         known = {**known, **probed}
     return {name: known[cost] for name, cost in costs.items() if cost in known}

@@ -118,6 +118,7 @@ class LocalSweep(Submission):
                     self._end(ended)
                     self.stop_if_hopeless()
                 self._look_elsewhere()
+                self.progress.tick()
         finally:
             for name in self.pool.stop():
                 self.store.give_back(name)
@@ -137,7 +138,7 @@ class LocalSweep(Submission):
             else:
                 work = partial(run_job, self.plan.jobs[name], force=self.request.force)
                 self.pool.start(name, work, folder.log)
-                self.progress.started(name)
+                self.progress.started(name, log=folder.log)
 
     def _is_settled(self, status: Mapping[str, Any]) -> bool:
         """Whether another process finished the job since this sweep began, or failed at it."""

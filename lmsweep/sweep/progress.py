@@ -5,7 +5,8 @@ The bar and the live display are rich's; what is ours is which jobs are shown, a
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 LAST_RESULTS = 5
+QUIET_SECONDS = (
+    5.0  # without a line in a log file until one says what is running; then twice as long, and so on
+)
+SAID_BYTES = 500  # of the end of a job's log, where its last line is
 FILE_WIDTH = 200  # of a table that goes to a file, where there is no edge
 
 
@@ -56,6 +61,8 @@ class Progress:
         self.began: dict[str, float] = {}
         self.seconds: list[float] = []
         self.last: list[str] = []
+        self.logs: dict[str, Path] = {}
+        self.quiet, self.spoke = QUIET_SECONDS, time.monotonic()
         self.bar = Bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         self.task = self.bar.add_task(noun, total=self.total)
         live = self.console.is_terminal
@@ -84,9 +91,31 @@ class Progress:
         spent = sum(min(now - began, typical) for began in self.began.values())
         return (self.left * typical - spent) / self.workers
 
-    def started(self, name: str, seconds_ago: float = 0.0) -> None:
-        """A job began in a process or a Slurm job of ours."""
+    def started(self, name: str, seconds_ago: float = 0.0, log: Path | None = None) -> None:
+        """A job began in a process or a Slurm job of ours; the last line of its `log` says how far it is."""
         self.began[name] = time.monotonic() - seconds_ago
+        if log is not None:
+            self.logs[name] = log
+
+    def tick(self) -> None:
+        """Called now and then; in a log file nothing else would tell of jobs that take long."""
+        if self.live or not self.began or time.monotonic() - self.spoke < self.quiet:
+            return
+        self.quiet *= 2
+        name, began = next(iter(self.began.items()))
+        words = [name, label(self.about[name]), self.says(name), duration(time.monotonic() - began)]
+        others = f"and {len(self.began) - 1} more" if len(self.began) > 1 else ""
+        self._line("  ".join(word for word in ("running:", *words, others) if word))
+
+    def says(self, name: str) -> str:
+        """The last line that a job printed."""
+        log = self.logs.get(name)
+        if log is None or not log.exists():
+            return ""
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - SAID_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def done(self, name: str, summary: str) -> None:
         """A job of ours ended well; `summary` is what it found."""
@@ -125,6 +154,7 @@ class Progress:
 
     def _line(self, line: str) -> None:
         self.last = [*self.last[1 - LAST_RESULTS :], line]
+        self.spoke = time.monotonic()
         if self.live is None:
             place = f"[{self.total - self.left:>{len(str(self.total))}}/{self.total}]"
             print(place, line, file=self.console.file, flush=True)
@@ -141,12 +171,26 @@ class Progress:
         now = time.monotonic()
         running = Table.grid(padding=(0, 2))
         for name, began in list(self.began.items()):
-            running.add_row(name, label(self.about[name]), duration(now - began))
+            running.add_row(name, label(self.about[name]), duration(now - began), self.says(name))
         return Group(self.bar, Text(self.summary()), running, *(_line(line) for line in self.last))
 
 
 def _line(line: str) -> Text:
     return Text(line, style="red" if "failed:" in line else "dim", no_wrap=True, overflow="ellipsis")
+
+
+@contextmanager
+def probing(count: int, console: Console | None = None) -> Iterator[Callable[[], object]]:
+    """Show that short runs are timed, and how many of them have ended: call what this gives for each."""
+    console = console or Console(file=sys.stderr)
+    what = f"Timing a few steps of {count} {'kind' if count == 1 else 'kinds'} of runs"
+    if not console.is_terminal:
+        print(f"{what} ...", file=console.file, flush=True)
+        yield lambda: None
+        return
+    with Bar(TextColumn(what), BarColumn(), MofNCompleteColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(what, total=count)
+        yield lambda: bar.advance(task)
 
 
 def print_failures(rows: Sequence[tuple[str, str, str, Path]], noun: str) -> None:

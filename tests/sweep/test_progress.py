@@ -1,10 +1,12 @@
 """What is shown of a sweep, on a terminal and elsewhere."""
 
 import io
+import itertools
 
+import pytest
 from rich.console import Console
 
-from lmsweep.sweep.progress import Progress, duration, label
+from lmsweep.sweep.progress import Progress, duration, label, probing
 
 ABOUT = {
     name: {"method": "xent", "data": "digits", "label_noise": 0.0, "fraction": 1.0, "seed": seed}
@@ -47,6 +49,31 @@ def test_on_a_terminal_there_is_a_picture_of_it_all():
     with progress:
         assert progress.live.is_started
     assert not progress.live.is_started
+
+
+def test_a_long_silence_in_a_log_file_is_broken_less_and_less_often(monkeypatch, tmp_path):
+    seconds = itertools.count()
+    monkeypatch.setattr("lmsweep.sweep.progress.time.monotonic", lambda: next(seconds) / 10)
+    text = io.StringIO()
+    progress = Progress(ABOUT, 1, console=Console(file=text))
+    log = tmp_path / "log.txt"
+    progress.started("b", log=log)
+    log.write_text("xent on digits: step 5/40\nxent on digits: step 10/40\n")
+    for _ in range(2000):
+        progress.tick()
+    lines = text.getvalue().splitlines()
+    assert lines[0].startswith("[0/4] running:  b  xent digits seed=1  xent on digits: step 10/40  ")
+    assert 3 <= len(lines) <= 7
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_probes_are_announced(terminal):
+    text = io.StringIO()
+    with probing(2, Console(file=text, force_terminal=terminal, width=100)) as ended:
+        ended()
+        ended()
+    assert "Timing a few steps of 2 kinds of runs" in text.getvalue()
+    assert ("2/2" in text.getvalue()) == terminal
 
 
 def test_how_long_is_said_as_people_say_it():
