@@ -178,8 +178,8 @@ def cheapest_cell(sweep: Sweep, expected: pd.DataFrame) -> Sweep:
     def cost(cell: set[str]) -> tuple[bool | int | str, ...]:
         run = runs[min(cell)]
         incomplete = (levels and not run.method.margin) or (black_box and run.method_name() != "xent")
-        harder = (run.adversarial.kind != "none", run.method.margin, run.margin.layers == "input")
-        return incomplete, *harder, run.trainer.max_steps, min(cell)
+        harder = (run.acquisition.active, run.adversarial.kind != "none", run.method.margin)
+        return incomplete, *harder, run.margin.layers == "input", run.trainer.max_steps, min(cell)
 
     chosen = min(known, key=cost)
     cell = {name: runs[name] for name in runs if name in chosen}

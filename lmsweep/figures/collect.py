@@ -21,8 +21,9 @@ COLUMNS = ["panel", "method", "x", "seed", "y", "run", "setting", "val"]
 # The seed, and the keys that a method's name tells: these are no hyperparameters.
 NOT_A_HYPERPARAMETER = (
     *("seed", "method.criterion", "method.margin", "adversarial.kind"),
-    *("margin.norm", "margin.layers", "margin.score", "margin.exact"),
+    *("margin.norm", "margin.layers", "margin.score", "margin.exact", "acquisition.score"),
 )
+ACQUIRED = "data.fraction"  # the key that the curve of an acquisition goes along
 DISTANCE_METRIC = "test_distance_"  # of panels over training steps: the layer's name follows
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
@@ -80,6 +81,7 @@ def run_rows(
 ) -> pd.DataFrame:
     """One row per finished run: id, method, seed, setting, validation accuracy, results and axes.
 
+    A run whose results are a curve along one of the axes has a row for each of its points.
     Where `methods` of the figure are given, a run has a row for each of them that it is a run of.
     """
     chosen = list(axes)
@@ -96,10 +98,11 @@ def run_rows(
                     "method": method,
                     "seed": config.seed,
                     "setting": hyperparameters[name],
-                    **results["metrics"],
-                    **_of_selections(results),
-                    **{key: keys.get(key, math.nan) for key in chosen},
+                    **point["metrics"],
+                    **_of_selections(point),
+                    **{key: point.get("at", keys).get(key, keys.get(key, math.nan)) for key in chosen},
                 }
+                for point in (results.get("curve", [results]) if ACQUIRED in chosen else [results])
                 for method in ([config.method_name()] if methods is None else names(config, methods))
             ]
     columns = ["run", "method", "seed", "setting", "val_accuracy", *chosen]
@@ -148,7 +151,9 @@ def points_of(
     """
     points: list[dict[str, Any]] = []
     for panel in panels:
-        shown = of_checkpoint(rows, panel.checkpoint or checkpoint)
+        # Of a curve along the x of another panel the last point counts, which is the run's result.
+        place = ["run", "method", *({panel.x.key} & {*rows.columns})]
+        shown = of_checkpoint(rows.drop_duplicates(place, keep="last"), panel.checkpoint or checkpoint)
         mine = shown[shown["method"].isin(panel.methods)].to_dict("records")
         measured = _measured(panel, mine, curves.get(panel.attack or "", {}), store)
         for row, places in zip(mine, measured, strict=True):
@@ -202,6 +207,7 @@ def expected_cells(
 ) -> Iterator[dict[str, Any]]:
     """Panel, method, x and reason; a cell with several runs is there once, with the reason of one of them."""
     cells: dict[tuple[str, str, float], str] = {}
+    curves = _curves(sweep) if ACQUIRED in axes_of(spec) else {}
     pilots = sweep.grid.stages.pilot_seeds if sweep.grid.stages else ()
     for panel in spec.panels:
         runs = {name: run for name, run in sweep.runs.items() if names(run, panel.methods)}
@@ -212,10 +218,22 @@ def expected_cells(
                 reason = f"{state}: {status['reason']}"
             if panel.attack and state == "done" and run.seed not in pilots:
                 reason = "not evaluated"
+            if panel.x.key == ACQUIRED:
+                xs = curves.get(run.cell, xs) if run.acquisition.active else xs
             for method, x in product(names(run, panel.methods), xs):
                 cells.setdefault((panel.name, method, x), reason)
     for (panel_name, method, x), reason in cells.items():
         yield {"panel": panel_name, "method": method, "x": x, "reason": reason}
+
+
+def _curves(sweep: Sweep) -> dict[str, list[float]]:
+    """By cell where the points of its acquisitions are, as far as one of its seeds is finished."""
+    found = {}
+    for name, run in sweep.runs.items():
+        results = Store(sweep.outputs).folder(name).read_results() if run.acquisition.active else None
+        if results is not None:
+            found[run.cell] = [point["at"][ACQUIRED] for point in results["curve"]]
+    return found
 
 
 def places(
@@ -226,7 +244,14 @@ def places(
         return [attacks[panel.x.attack].attack.strengths] * len(runs)
     if panel.x.key == "step":
         return [(float(run.trainer.max_steps),) for run in runs]
-    return on_axis(dotted(run.identity_dict()).get(str(panel.x.key), math.nan) for run in runs)
+    key = str(panel.x.key)
+    # How many images there are to choose from, a configuration does not say.
+    return on_axis(
+        math.nan
+        if run.acquisition.active and key == ACQUIRED
+        else dotted(run.identity_dict()).get(key, math.nan)
+        for run in runs
+    )
 
 
 def training(store: Store, runs: Iterable[str]) -> dict[str, Any]:

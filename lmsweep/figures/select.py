@@ -51,7 +51,7 @@ def best_validation(points: pd.DataFrame, attack_panels: Collection[str] = ()) -
 
 def best_settings(points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
     """The best setting of each cell: a row of panel, method, place and setting."""
-    keyed = _placed(points, attack_panels)
+    keyed = placed(points, attack_panels)
     runs = keyed[keyed["val"].notna()].drop_duplicates([*CELL, "setting", "seed"])
     settings = runs.groupby([*CELL, "setting"], as_index=False).agg(
         seeds=("seed", "nunique"), val=("val", _mean)
@@ -65,12 +65,12 @@ def with_settings(
     points: pd.DataFrame, settings: pd.DataFrame, attack_panels: Collection[str] = ()
 ) -> pd.DataFrame:
     """The points that have the setting, or one of the settings, of their cell."""
-    kept = _placed(points, attack_panels).merge(settings, on=[*CELL, "setting"], how="inner")
+    kept = placed(points, attack_panels).merge(settings, on=[*CELL, "setting"], how="inner")
     return kept.drop(columns="place").reset_index(drop=True)
 
 
-def _placed(points: pd.DataFrame, attack_panels: Collection[str]) -> pd.DataFrame:
-    # All strengths of an attack meet the same network, so in those panels x is no part of the choice.
+def placed(points: pd.DataFrame, attack_panels: Collection[str]) -> pd.DataFrame:
+    """The points with their `place`: all strengths of an attack meet the same network, so there it is 0."""
     return points.assign(place=points["x"].where(~points["panel"].isin(list(attack_panels)), 0.0))
 
 

@@ -16,8 +16,9 @@ from lmsweep.errors import ConfigError
 from lmsweep.figures.claims.kinds import KINDS, AnyClaim, Claim
 
 # A variant, such as xent@model.dropout=0.2, is a method whose runs have this value of a key.
+ACQUIRED = r"(\+(bald|random|max_entropy))?"
 NAMES = "|".join(sorted(path.stem for path in Path(config_folder(), "method").glob("*.yaml")))
-METHOD = rf"^({NAMES}|margin_l(inf|\d+(\.\d+)?)_[^\s@]+?)(\+(fgsm|pgd))?(@[\w.]+=\S+)?$"
+METHOD = rf"^({NAMES}|margin_l(inf|\d+(\.\d+)?)_[^\s@]+?)(\+(fgsm|pgd))?{ACQUIRED}(@[\w.]+=\S+)?$"
 Unit = Annotated[Literal["none", "percent"], Field(description="none or percent")]
 Method = Annotated[
     str, Field(pattern=METHOD, description="a method as runs name it: xent, margin_l2_all, xent+pgd, ...")

@@ -13,7 +13,7 @@ from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
 from lmsweep.figures.collect import axes_of, names, places, points_of, run_rows, settings
-from lmsweep.figures.select import CELL, best_settings, select, with_settings
+from lmsweep.figures.select import CELL, best_settings, placed, select, with_settings
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.store import Store
 
@@ -77,7 +77,11 @@ def _choice(sweep: Sweep, spec: FigureSpec, points: pd.DataFrame) -> pd.DataFram
     grid = _grid(sweep, spec)
     best = best_settings(points[points["seed"].isin(pilot_seeds(sweep, spec))], _one_place(spec))
     alone = grid[_is_alone(grid)][[*CELL, "setting"]].drop_duplicates()
-    return pd.concat([alone, best]).drop_duplicates(CELL)
+    # A method with one setting has it everywhere, also where the grid has no x: on the curve of a run.
+    one = ["panel", "method", "setting"]
+    lone = grid[grid.groupby(one[:2])["setting"].transform("nunique") == 1][one].drop_duplicates()
+    curves = placed(points, _one_place(spec)).merge(lone, on=one)[[*CELL, "setting"]]
+    return pd.concat([alone, best, curves]).drop_duplicates(CELL)
 
 
 def _grid(sweep: Sweep, spec: FigureSpec) -> pd.DataFrame:

@@ -107,6 +107,7 @@ def test_a_run_stored_before_there_was_telemetry_is_still_read():
             "margin_linf_input_exact+pgd",
         ),
         (["method=margin_released"], "margin_l2_all_softmax"),
+        (["method=bald", "adversarial=fgsm"], "xent+fgsm+bald"),
         (["method.criterion=hinge", "margin.exact=true"], "margin_l2_all_hinge_exact"),
         (["margin.norm=1.5", "margin.layers=[conv1,output]"], "margin_l1.5_conv1+output"),
     ],

@@ -249,6 +249,9 @@ class GreaterClaim(_PairsClaim):
     aggregate: Annotated[Literal["mean"] | None, Field(description="mean, or null for each x")] = None
     left_panel: OtherPanel = None
     right_panel: OtherPanel = None
+    # `next`: the right method is read at the first x from the left one's on, as far as it goes. So a curve
+    # over images that were chosen ten at a time has at least as many images as the method it is beside.
+    right_x: Annotated[Literal["same", "next"], Field(description="same or next")] = "same"
 
     @property
     def needs_the_papers_data(self) -> bool:
@@ -262,16 +265,27 @@ class GreaterClaim(_PairsClaim):
         found: list[Comparison] = []
         missing: set[float] = set()
         for left, right in self.pairs:
-            xs, absent = evidence.values.places(self.at, list(zip(self.panels, (left, right), strict=True)))
+            xs, absent = self._places(evidence.values, left, right)
             missing |= absent
             for rival in methods_of(right):  # to beat the best of several is to beat each of them
                 leads = [self._leads(evidence.values, method, rival, xs) for method in methods_of(left)]
                 found += [best_of(candidates, self.by) for candidates in zip(*leads, strict=True)]
         return self._judged(found, evidence, missing, by=self.by)
 
+    def _places(self, values: Values, left: Side, right: Side) -> tuple[list[float], set[float]]:
+        """Where a pair is compared, and where it should be but cannot."""
+        if self.right_x == "same":
+            return values.places(self.at, list(zip(self.panels, (left, right), strict=True)))
+        xs, absent = values.places(self.at, [(self.panels[0], left)])
+        reached = [x for x in xs if values.next_x(self.panels[1], right, x) is not None]
+        if not reached:
+            raise NotRunError("The right method has no value at or after any x of the left one.")
+        return reached, {x for x in absent if values.next_x(self.panels[1], right, x) is not None}
+
     def _leads(self, values: Values, left: str, right: str, xs: Sequence[float]) -> list[Comparison]:
         """The lead of one method over another at each x, or on average over all of them."""
-        pairs = [values.difference(self.panels, left, right, x) for x in xs]
+        beside = {x: values.next_x(self.panels[1], right, x) if self.right_x == "next" else x for x in xs}
+        pairs = [values.difference(self.panels, left, right, x, beside[x]) for x in xs]
         if self.aggregate is None:
             return [Comparison.of(what, y, x) for (what, y), x in zip(pairs, xs, strict=True)]
         what, frame = pairs[0][0], pd.concat([y for _, y in pairs], axis=1)

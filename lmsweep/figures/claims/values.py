@@ -19,10 +19,11 @@ class Values:
     """The selected points of a figure."""
 
     def __init__(self, points: pd.DataFrame, expected: Iterable[Mapping[str, Any]] = ()) -> None:
-        """`expected` are the cells (panel, x) of the grid, so that what is missing is known."""
-        self._expected: dict[str, set[float]] = {}
+        """`expected` are the cells (panel, method, x) of the grid, so that what is missing is known."""
+        self._expected: dict[tuple[str, str], set[float]] = {}
         for wanted in expected:
-            self._expected.setdefault(str(wanted["panel"]), set()).add(x_key(float(wanted["x"])))
+            side = (str(wanted["panel"]), str(wanted["method"]))
+            self._expected.setdefault(side, set()).add(x_key(float(wanted["x"])))
         finite = points[points["y"].notna()].sort_values("seed")
         if finite.duplicated(["panel", "method", "x", "seed"]).any():
             raise ValueError("a cell has a seed twice; select a setting first")
@@ -40,7 +41,7 @@ class Values:
         shared = set.intersection(*(self._xs(panel, side) for panel, side in sides))
         if not shared:
             raise NotRunError("There is no x at which all of the methods have a value.")
-        every = self._every_x({panel for panel, _ in sides})
+        every = self._every_x(sides)
         if at != "all":
             return [min(every) if at == "lowest" else max(every)], set()
         return sorted(shared), every - shared
@@ -52,19 +53,26 @@ class Values:
             raise NotRunError(f"{method_style(method).label} has no value at x = {x:g} in panel {panel}.")
         return y
 
-    def difference(self, panels: Sequence[str], left: str, right: str, x: float) -> tuple[str, pd.Series]:
-        """What is compared, and left - right for every seed that both have."""
+    def difference(
+        self, panels: Sequence[str], left: str, right: str, x: float, right_x: float | None = None
+    ) -> tuple[str, pd.Series]:
+        """What is compared, and left - right for every seed that both have; `right_x` where it is not x."""
         what = f"{method_style(left).label} against {method_style(right).label}"
-        return what, common_seeds(what, self.at(panels[0], left, x) - self.at(panels[1], right, x))
+        rival = self.at(panels[1], right, x if right_x is None else right_x)
+        return what, common_seeds(what, self.at(panels[0], left, x) - rival)
+
+    def next_x(self, panel: str, side: Side, x: float) -> float | None:
+        """The first x from this one on at which a side has points; None where it has none."""
+        return min((other for other in self._xs(panel, side) if other >= x_key(x)), default=None)
 
     def _xs(self, panel: str, side: Side) -> set[float]:
         """The x at which all methods of a side have points."""
         return set.intersection(*(set(self._y.get((panel, method), {})) for method in methods_of(side)))
 
-    def _every_x(self, panels: set[str]) -> set[float]:
-        """The x at which any method of these panels has points, or should have."""
-        found = {x for (panel, _), curve in self._y.items() if panel in panels for x in curve}
-        return found.union(*(self._expected.get(panel, set()) for panel in panels))
+    def _every_x(self, sides: Sequence[tuple[str, Side]]) -> set[float]:
+        """The x at which any of these methods has points, or should have."""
+        each = [(panel, method) for panel, side in sides for method in methods_of(side)]
+        return {x for key in each for x in (*self._y.get(key, ()), *self._expected.get(key, ()))}
 
 
 def methods_of(side: Side) -> list[str]:

@@ -43,6 +43,12 @@ _NORMS = {"1": (GREEN, "^"), "2": (BLUE, "D"), "inf": (VERMILLION, "o")}
 _DASHED, _DASHDOT = (0, (4, 1.8)), (0, (5, 1.5, 1, 1.5))
 _DASHDOTDOT = (0, (5, 1.2, 1, 1.2, 1, 1.2))
 _TRAINED = {"fgsm": ((0, (1, 1.1)), "P", "FGSM-trained"), "pgd": ((0, (1, 2.4)), "X", "PGD-trained")}
+# In the colours of the published points of the same scores.
+_ACQUIRED = {
+    "bald": (PURPLE, "h", "BALD"),
+    "random": (ORANGE, "<", "random images"),
+    "max_entropy": (SKY, ">", "maximum entropy"),
+}
 _LAYERS = {"input": "input only", "all": "all layers", "hidden": "hidden layers", "output": "output only"}
 
 
@@ -83,7 +89,8 @@ def method_style(method: str) -> MethodStyle:
         off = value in ("0", "null", "sgd")
         drawn: dict[str, Any] = {"line": _DASHED, "filled": False} if off else {}
         return replace(whole, label=label, legend=in_math(label), **drawn)
-    base, trained = re.fullmatch(r"(.+?)(?:\+(fgsm|pgd))?", method, re.DOTALL).groups()  # type: ignore[union-attr]
+    found = re.fullmatch(r"(.+?)(?:\+(fgsm|pgd))?(?:\+(bald|random|max_entropy))?", method, re.DOTALL)
+    base, trained, acquired = found.groups()  # type: ignore[union-attr]
     margin = re.fullmatch(r"margin_l(inf|[\d.]+)_(.+?)((?:_(?:hinge|softmax|exact))*)", base)
     line: Any = "-"
     filled = True
@@ -104,6 +111,9 @@ def method_style(method: str) -> MethodStyle:
         label = {"xent": "Cross-entropy", "hinge": "Hinge"}.get(base, base)
     if trained:
         line, marker, words = _TRAINED[trained]
+        label += f", {words}"
+    if acquired:
+        color, marker, words = _ACQUIRED[acquired]
         label += f", {words}"
     return MethodStyle(color, marker, line, filled, label, in_math(label))
 
