@@ -27,8 +27,9 @@ from lmsweep.figures.record import Record, read_record, read_records
 from lmsweep.figures.report import write_report
 from lmsweep.figures.table import MEAN_TOLERANCE, differences, read_csv
 from lmsweep.files import write_atomically
+from lmsweep.store.archive import pack
 from lmsweep.store.store import Store
-from lmsweep.store.sweeps import own_grids
+from lmsweep.store.sweeps import PILOT, own_grids, sweeps_by_run
 from lmsweep.tracking.jobs import mirror_figure
 
 STYLES = {"holds": "green", "fails": "red", "not resolved": "yellow", "not run": "dim"}
@@ -222,6 +223,7 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
     for name in chosen:
         for suffix in KEPT:
             shutil.copyfile(drawn / f"{name}{suffix}", kept / f"{name}{suffix}")
+        _keep_results(outputs, kept, name, scale)
     page = kept / "README.md"
     records = list(read_records(results).values())
     write_atomically(page, results_page([record for record in records if record.scale == scale], scale))
@@ -230,6 +232,16 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
         text = readme.read_text()
         write_atomically(readme, with_overview(text, results.name, records))
     return page
+
+
+def _keep_results(outputs: Path, kept: Path, name: str, scale: str) -> None:
+    """Pack what a figure is drawn from, without weights, so that it can be drawn again on any machine."""
+    if scale == "smoke":  # trained again in minutes
+        return
+    asked = {(name, scale), (name, scale + PILOT)}
+    runs = [run for run, sweeps in sweeps_by_run(outputs).items() if asked & set(sweeps)]
+    if runs:
+        pack(outputs, kept / f"{name}.zip", runs)
 
 
 def report_command() -> None:

@@ -2,8 +2,14 @@
 
 import pytest
 
-from lmsweep.commands.figures import publish
+from lmsweep.commands.figures import EXPECTED, publish
+from lmsweep.commands.figures import draw as draw_figure
+from lmsweep.config.sweeps import read_sweep
 from lmsweep.errors import UserError
+from lmsweep.figures.table import read_csv
+from lmsweep.store.archive import unpack
+from lmsweep.store.store import Store
+from lmsweep.store.sweeps import PILOT, record_sweep
 from tests.figures.drawn import claim, draw, nasty_record, record
 
 
@@ -68,3 +74,36 @@ def test_what_is_not_drawn_is_named(tmp_path):
     with pytest.raises(UserError, match="fig99: not drawn"):
         publish(tmp_path, tmp_path / "results", "laptop", ["fig99"])
     assert not (tmp_path / "results").exists()
+
+
+def test_results_of_the_runs_are_kept_without_weights(tmp_path):
+    name = record()["figure"]
+    draw(tmp_path, record(scale="laptop"))
+    runs = {"0123456789ab": "laptop", "123456789abc": f"laptop{PILOT}", "23456789abcd": "smoke"}
+    for run, scale in runs.items():
+        folder = Store(tmp_path).lease(run, {"seed": 1}, {"method": "xent"})
+        (folder.path / "checkpoint.ckpt").write_bytes(b"weights")
+        folder.finish({"seconds": 1.0, "metrics": {"test_accuracy": 0.5}})
+        record_sweep(tmp_path, [run], name, scale)
+    publish(tmp_path, tmp_path / "results", "laptop")
+    unpack(tmp_path / "results" / "laptop" / f"{name}.zip", tmp_path / "there")
+    assert {path.parent.name for path in (tmp_path / "there" / "runs").glob("*/results.json")} == {*runs} - {
+        "23456789abcd"
+    }
+    assert not list((tmp_path / "there").rglob("*.ckpt"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "archive", sorted(EXPECTED.glob("*/*.zip")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
+def test_a_committed_figure_is_drawn_again_from_its_results(archive, tmp_path, monkeypatch):
+    monkeypatch.setenv("LMSWEEP_OUTPUTS", str(tmp_path))
+    unpack(archive, tmp_path)
+    draw_figure(read_sweep(archive.stem, archive.parent.name))
+    drawn = read_csv(tmp_path / "figures" / archive.parent.name / f"{archive.stem}.csv")
+    kept = read_csv(archive.with_suffix(".csv"))
+    # Means go through other orders of additions on other machines, so their last digit may differ.
+    numbers = ["mean", "low", "high"]
+    assert drawn.drop(columns=numbers).equals(kept.drop(columns=numbers))
+    assert drawn[numbers].to_numpy() == pytest.approx(kept[numbers].to_numpy(), abs=1e-6, nan_ok=True)
