@@ -46,6 +46,22 @@ BARS: dict[str, Bar | None] = {
     "margin_steps/wide_resnet, even:5, best-scored class, a call per layer and class": None,
     "margin_steps/inception_v3, best-scored class": None,
     "margin_steps/mnist, inference": None,  # of a network that margin steps have changed
+    # A step of each method with the options of conf/, in times of a cross-entropy step.
+    "method_steps/mnist, hinge": None,
+    "method_steps/mnist, margin_l2_all": None,
+    "method_steps/mnist, output_margin": None,
+    "method_steps/mnist, soft_margin": None,
+    "method_steps/mnist, liu": None,
+    "method_steps/mnist, bootstrapping": None,
+    "method_steps/mnist, gce": None,
+    "method_steps/mnist, sce": None,
+    "method_steps/mnist, jacobian": None,
+    "method_steps/mnist, cross_lipschitz": None,
+    "method_steps/mnist, input_gradient": None,
+    "method_steps/mnist, parseval": None,
+    "method_steps/mnist, xent+pgd": None,
+    "method_steps/mnist, trades": None,
+    "method_steps/mnist, mma": None,
     # Times of the first-order step, or of cross-entropy where a row says so, and peak megabytes of a process
     # that makes steps of each kind.
     "exact_mode/mnist, 9 classes": None,

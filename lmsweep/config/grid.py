@@ -82,12 +82,16 @@ class GridConfig(Node):
         dict[str | int | float, Any] | None, Field(description="a mapping from norms to margin.weight")
     ] = None
     fractions: Annotated[str | None, Field(description="values of data.fraction, such as 1,0.1")] = None
+    few: Annotated[float | None, Field(gt=0, le=1, description="a number in (0, 1], or null")] = (
+        None  # 68 images
+    )
     noise: NoiseConfig | None = None
     # Whose checkpoints stay when the figure is drawn: of all runs, of those that it shows, or of none.
     # Other figures keep what they show. What an evaluation needs later is trained again.
     keep: Annotated[Literal["all", "selected", "none"], Field(description="all, selected or none")] = "all"
     stages: StagesConfig | None = None  # null: every setting is trained on every seed
     exact_steps: Steps = None  # trainer.max_steps of figX_exact
+    methods_steps: Steps = None  # trainer.max_steps of figX_methods
     measure_every: Steps = None  # telemetry.every of fig12_cifar_distance
 
 

@@ -70,6 +70,16 @@ def names(config: RunConfig, methods: Iterable[str]) -> list[str]:
     return [method for method in own if "@" not in method or _has(config, method.partition("@")[2])]
 
 
+def runs_of(panel: Panel, runs: Runs) -> dict[str, RunConfig]:
+    """Those runs that a panel shows: of its methods, where its `where` says."""
+
+    def shown(run: RunConfig) -> bool:
+        keys = dotted(run.identity_dict()) if panel.where else {}
+        return bool(names(run, panel.methods)) and all(keys.get(k) == v for k, v in panel.where.items())
+
+    return {name: run for name, run in runs.items() if shown(run)}
+
+
 def _has(config: RunConfig, variant: str) -> bool:
     key, _, value = variant.partition("=")
     found = dotted(config.to_dict()).get(key)
@@ -154,6 +164,8 @@ def points_of(
         # Of a curve along the x of another panel the last point counts, which is the run's result.
         place = ["run", "method", *({panel.x.key} & {*rows.columns})]
         shown = of_checkpoint(rows.drop_duplicates(place, keep="last"), panel.checkpoint or checkpoint)
+        for key, value in panel.where.items():
+            shown = shown[shown[key] == value]
         mine = shown[shown["method"].isin(panel.methods)].to_dict("records")
         measured = _measured(panel, mine, curves.get(panel.attack or "", {}), store)
         for row, places in zip(mine, measured, strict=True):
@@ -210,7 +222,7 @@ def expected_cells(
     curves = _curves(sweep) if ACQUIRED in axes_of(spec) else {}
     pilots = sweep.grid.stages.pilot_seeds if sweep.grid.stages else ()
     for panel in spec.panels:
-        runs = {name: run for name, run in sweep.runs.items() if names(run, panel.methods)}
+        runs = runs_of(panel, sweep.runs)
         for (name, run), xs in zip(runs.items(), places(panel, runs.values(), attacks), strict=True):
             status = Store(sweep.outputs).folder(name).read_status()
             state, reason = status.get("state"), "not trained"

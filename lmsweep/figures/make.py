@@ -16,6 +16,7 @@ from lmsweep.figures.collect import expected_cells
 from lmsweep.figures.drawing.curves import draw_curves
 from lmsweep.figures.drawing.distances import draw_distances
 from lmsweep.figures.drawing.layout import save
+from lmsweep.figures.drawing.methods import draw_methods
 from lmsweep.figures.drawing.regions import draw_regions
 from lmsweep.figures.evaluations import (
     Judge,
@@ -134,6 +135,8 @@ def _draw(
     scale = f"{sweep.scale} scale on {data_of(sweep)}"
     if spec.kind == "curves":
         return draw_curves(table, spec, scale, gone)
+    if spec.kind == "methods":
+        return draw_methods(table, spec, scale, gone)
     if spec.kind == "distances":
         layers = table.rename(columns={"panel": "layer", "x": "step"})
         return draw_distances(layers, spec.title, scale, methods=spec.methods)

@@ -58,6 +58,10 @@ class Panel(Node):
     y: YAxis
     methods: Annotated[list[Method], Field(min_length=1, description="a list of methods as runs name them")]
     checkpoint: Annotated[Checkpoint | None, Field(description="best, best_clean, last or null")] = None
+    # Of a figure whose runs differ in several keys that are x of a panel: the values of the others here.
+    where: Annotated[dict[str, float], Field(strict=False, description="a mapping from keys to numbers")] = (
+        Field(default_factory=dict)
+    )
 
     @property
     def attack(self) -> str | None:
@@ -91,7 +95,8 @@ class FigureSpec(Node):
     paper: Annotated[str, Field(min_length=1, description="the figure's number in the paper")]
     question: Annotated[str, Field(min_length=1, description="one sentence")]
     kind: Annotated[
-        Literal["curves", "regions", "distances"], Field(description="curves, regions or distances")
+        Literal["curves", "methods", "regions", "distances"],
+        Field(description="curves, methods, regions or distances"),
     ]
     selection: Annotated[Literal["best_validation", "all"], Field(description="best_validation or all")]
     checkpoint: Annotated[Checkpoint, Field(description="best, best_clean or last")] = "best"
@@ -164,14 +169,20 @@ def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
     """One sentence for each contradiction between keys that are valid by themselves."""
     if spec.name != stem:
         yield f"figure.name={spec.name} is not allowed: it must be the file's name, {stem}"
-    if not spec.panels and spec.kind == "curves":
-        yield "figure.panels=[] is not allowed: a figure of kind curves must have one or more"
+    if not spec.panels and spec.kind in ("curves", "methods"):
+        yield f"figure.panels=[] is not allowed: a figure of kind {spec.kind} must have one or more"
     if spec.checkpoint == "best_clean" and (spec.attacks or spec.kind == "regions"):
         yield "figure.checkpoint=best_clean is not allowed with attacks or regions: it must be best or last"
     names = [panel.name for panel in spec.panels]
     yield from _repeated("figure.panels", "name", names)
+    axes = [panel.x.key for panel in spec.panels]
     for panel in spec.panels:
         part = f"figure.panels[{names.index(panel.name)}]"
+        yield from (
+            _not_one_of(f"{part}.where.{key}", [x for x in axes if x])
+            for key in panel.where
+            if key not in axes
+        )
         yield from _repeated(part, "methods", panel.methods)
         yield from _axis_problems(part, panel, spec.attacks)
     for i, reference in enumerate(spec.references):

@@ -12,7 +12,7 @@ import pandas as pd
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
-from lmsweep.figures.collect import axes_of, names, places, points_of, run_rows, settings
+from lmsweep.figures.collect import axes_of, names, places, points_of, run_rows, runs_of, settings
 from lmsweep.figures.select import CELL, best_settings, placed, select, with_settings
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.store import Store
@@ -89,7 +89,7 @@ def _grid(sweep: Sweep, spec: FigureSpec) -> pd.DataFrame:
 
     def rows() -> Iterator[tuple[str, str, float, str, str]]:
         for panel in spec.panels:
-            runs = {name: run for name, run in sweep.runs.items() if names(run, panel.methods)}
+            runs = runs_of(panel, sweep.runs)
             everywhere = panel.name in _one_place(spec)
             xs = [(0.0,)] * len(runs) if everywhere else places(panel, runs.values(), {})
             for (name, run), at in zip(runs.items(), xs, strict=True):

@@ -35,7 +35,7 @@ def test_other_kinds_need_no_panels(kind):
 
 
 WRONG = {
-    "value of the figure": ({"kind": "bars"}, "kind=bars", "curves, regions or distances"),
+    "value of the figure": ({"kind": "bars"}, "kind=bars", "curves, methods, regions or distances"),
     "rule": ({"selection": "best_test"}, "selection=best_test", "best_validation or all"),
     "weights": ({"checkpoint": "best_test"}, "checkpoint=best_test", "best, best_clean or last"),
     "weights that no file has": ({"checkpoint": "best_clean"}, "checkpoint=best_clean", "best or last"),
@@ -54,6 +54,11 @@ WRONG = {
         {"panels": [{**PANEL, "methods": ["xnet"]}]},
         "panels[0]",
         "a list of methods",
+    ),
+    "a key that is no panel's x": (
+        {"panels": [{**PANEL, "where": {"data.fraction": 1}}], "references": []},
+        "panels[0].where.data.fraction",
+        "data.label_noise",
     ),
     "panel that is no group": ({"panels": ["noise"]}, "panels[0]=noise", "a group of keys"),
     "name of the file": ({"name": "fig3"}, "name=fig3", "fig2_test"),

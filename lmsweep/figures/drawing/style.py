@@ -51,6 +51,24 @@ _ACQUIRED = {
 }
 _LAYERS = {"input": "input only", "all": "all layers", "hidden": "hidden layers", "output": "output only"}
 
+# Colours by family: margins at the outputs, against wrong labels, penalties and constraints, robust training.
+_OTHERS = {
+    "xent": (BLACK, "s", "Cross-entropy"),
+    "hinge": (GREY, "p", "Hinge"),
+    "output_margin": (GREY, "<", "Output margin"),
+    "soft_margin": (GREY, ">", "Soft-margin softmax"),
+    "liu": (GREY, "h", "Large-margin softmax"),
+    "bootstrapping": (ORANGE, "s", "Bootstrapping"),
+    "gce": (ORANGE, "D", "GCE"),
+    "sce": (ORANGE, "o", "SCE"),
+    "jacobian": (PURPLE, "s", "Jacobian"),
+    "cross_lipschitz": (PURPLE, "D", "Cross-Lipschitz"),
+    "input_gradient": (PURPLE, "o", "Input gradient"),
+    "parseval": (PURPLE, "^", "Parseval"),
+    "trades": (SKY, "D", "TRADES"),
+    "mma": (SKY, "o", "MMA"),
+}
+
 
 @dataclass(frozen=True)
 class MethodStyle:
@@ -107,8 +125,7 @@ def method_style(method: str) -> MethodStyle:
         elif words:
             line = _DASHDOTDOT
     else:
-        color, marker = {"xent": (BLACK, "s"), "hinge": (GREY, "p")}.get(base, (PURPLE, "v"))
-        label = {"xent": "Cross-entropy", "hinge": "Hinge"}.get(base, base)
+        color, marker, label = _OTHERS.get(base, (PURPLE, "v", base))
     if trained:
         line, marker, words = _TRAINED[trained]
         label += f", {words}"

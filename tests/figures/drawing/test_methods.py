@@ -1,0 +1,68 @@
+"""A row per method, a column per panel and x."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from lmsweep.config.sweeps import sweep_folder
+from lmsweep.figures.drawing import methods
+from lmsweep.figures.drawing.methods import draw_methods
+from lmsweep.figures.spec import FigureSpec, parse_figure
+from tests.figures.drawing.boxes import check_nothing_overlaps
+
+XS = {"noise": (0.0, 0.4, 0.8), "data": (0.068, 1.0), "robust": (0.05, 0.1)}
+
+
+def spec() -> FigureSpec:
+    file = sweep_folder() / "figX_methods.yaml"
+    return parse_figure(yaml.safe_load(file.read_text())["figure"], file)
+
+
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    rows = []
+    for panel, xs in XS.items():
+        for x in xs:
+            for method in spec().methods:
+                clean = (panel, x) in (("noise", 0.0), ("data", 1.0))
+                mean = 0.5 if clean else rng.random()
+                run = "clean" if clean else f"{panel}{x}"
+                rows.append({"panel": panel, "x": x, "method": method, "mean": mean, "selected": run, "n": 3})
+    found = pd.DataFrame(rows)
+    return found.assign(
+        low=found["mean"] - 0.05, high=found["mean"] + 0.05, values=found["mean"].map("{0} {0}".format)
+    )
+
+
+def test_columns_have_the_means_of_their_methods_and_repeat_nothing(tmp_path, monkeypatch):
+    costs = tmp_path / "bench.json"
+    costs.write_text(json.dumps({"method_steps/mnist, gce": {"value": 1.25}}))
+    monkeypatch.setattr(methods, "COSTS", costs)
+    data = table()
+    figure = draw_methods(data, spec(), "smoke scale")
+    titles = [axes.get_title().replace("\n", " ") for axes in figure.axes]
+    assert titles == [
+        *("0% wrong labels", "40% wrong labels", "80% wrong labels", "6.8% of the images"),
+        *("attacks, epsilon 0.05", "attacks, epsilon 0.1", "cost of a step"),
+    ]
+    at_40 = {line.get_label(): line for line in figure.axes[1].get_lines()}
+    for i, method in enumerate(spec().methods):
+        rows = data[(data["panel"] == "noise") & (data["x"] == 0.4) & (data["method"] == method)]
+        assert np.array(at_40[method].get_data()).T.tolist() == [
+            [pytest.approx(100 * rows["mean"].item()), i]
+        ]
+    costs_drawn = {line.get_label(): line.get_xdata()[0] for line in figure.axes[-1].get_lines()}
+    assert (costs_drawn["xent"], costs_drawn["gce"]) == (1.0, 1.25)
+    check_nothing_overlaps(figure)
+
+
+def test_what_is_missing_is_said():
+    data = table()
+    gone = (data["panel"] == "robust") & (data["method"] == "mma")
+    missing = [{"panel": "robust", "method": "mma", "x": 0.1, "reason": "not trained"}]
+    figure = draw_methods(data[~gone], spec(), "smoke scale", missing)
+    assert "missing" in [text.get_text() for text in figure.axes[5].texts]
+    assert any("MMA at 0.1 (not trained)" in text.get_text().replace("\n", " ") for text in figure.texts)
