@@ -1,4 +1,4 @@
-"""From the axes of a sweep to the overrides of its jobs, and what a scale tells the figures that use it."""
+"""From the axes of a sweep to the overrides of its points, and what a scale tells the figures that use it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -12,17 +12,17 @@ from lmsweep.config.fields import Flag, Node, checked
 from lmsweep.config.hydra import plain, product
 from lmsweep.errors import ConfigError
 
-Job = list[str]
+Point = list[str]  # the overrides that make one run of a grid
 Axes = Mapping[str, object]
 
 RULES = "hydra.sweeper.rules"
 
 
 class Rule(Node):
-    """A rule of `hydra.sweeper.rules`: further axes for the jobs that have certain values.
+    """A rule of `hydra.sweeper.rules`: further axes for the points that have certain values.
 
     Methods have different hyperparameters and different good values of the same one. `when` maps keys to the
-    value, or to the list of values, that a job must have: the value of its axis, else the one that the sweep
+    value, or to the list of values, that a point must have: that of its axis, else the one that the sweep
     is composed with; a group such as `method` has the name of its option. `axes` are as in
     `hydra.sweeper.params` and replace axes of the same key; null takes an axis away.
     """
@@ -35,7 +35,7 @@ class Rule(Node):
     ]
 
     def applies(self, values: Mapping[str, object]) -> bool:
-        """Whether a job with these values, as far as they are known, is one of the rule's."""
+        """Whether a point with these values, as far as they are known, is one of the rule's."""
         return all(key in values and _is_one_of(values[key], wanted) for key, wanted in self.when.items())
 
 
@@ -106,11 +106,11 @@ def expand(
     arguments: Sequence[str],
     parser: OverridesParser,
     composed: Callable[[str], object],
-) -> list[Job]:
-    """The product of all axes, one list of overrides per job.
+) -> list[Point]:
+    """The product of all axes, one list of overrides per point.
 
-    `params` are the axes of every job and `rules` add to them, later ones last. What is said in `arguments`,
-    on the command line, replaces both. `composed` gives the value of a key that is no axis.
+    `params` are the axes of every point and `rules` add to them, later ones last. What `arguments` say, on
+    the command line, replaces both. `composed` gives the value of a key that is no axis.
     """
     read = [checked(Rule, rule, f"{RULES}.{name}") for name, rule in rules.items()]
     said: dict[str, str] = {}
@@ -128,9 +128,9 @@ def expand(
         return {key: f"{key}={value}" for key, value in found.items() if value is not None} | said
 
     # Each step settles one key that rules look at; all rules about its axis are decided by then.
-    settled: list[tuple[Job, dict[str, object]]] = [([], {})]
+    settled: list[tuple[Point, dict[str, object]]] = [([], {})]
     for key in _conditions(read):
-        further: list[tuple[Job, dict[str, object]]] = []
+        further: list[tuple[Point, dict[str, object]]] = []
         for words, values in settled:
             word = axes(values).get(key)
             if word is None:
@@ -140,11 +140,11 @@ def expand(
                 ((override, _),) = _read([choice], parser)
                 further.append(([*words, choice], {**values, key: override.value()}))
         settled = further
-    jobs: list[Job] = []
+    points: list[Point] = []
     for words, values in settled:
         free = [word for key, word in axes(values).items() if key not in values]
-        jobs += product([*additions, *words, *free], parser)
-    return jobs
+        points += product([*additions, *words, *free], parser)
+    return points
 
 
 def _read(words: Sequence[str], parser: OverridesParser) -> list[tuple[Override, str]]:

@@ -40,15 +40,7 @@ def find_run(outputs: str, name: str, trust: str | None = "") -> StoredRun:
     path = Path(name)
     if (path / "config.yaml").is_file():
         return _read(JobFolder(path.resolve()), trust)
-    root = Store(outputs).root
-    found = sorted(folder for folder in root.glob("*") if folder.is_dir() and folder.name.startswith(name))
-    exact = [folder for folder in found if folder.name == name]
-    if len(exact or found) == 1:
-        return _read(JobFolder((exact or found)[0]), trust)
-    if found:
-        ids = ", ".join(folder.name for folder in found[:5])
-        raise UserError(f"{name} is the beginning of {len(found)} runs ({ids}, ...); write more of its id.")
-    raise UserError(f"There is no run {name} in {root}; name an id from there, or set outputs=...")
+    return _read(Store(outputs).find(name), trust)
 
 
 def conditions(config: RunConfig) -> dict[str, Any]:

@@ -31,8 +31,6 @@ class ConvNet(Chain):
         input_std: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        if width <= 0:
-            raise ValueError("width must not be zero or negative")
         if len(pool) != len(channels):
             raise ValueError(f"pool has {len(pool)} sizes for {len(channels)} convolutions")
         before, height, breadth = input_shape
@@ -99,4 +97,6 @@ class ReleasedConvNet(ConvNet):
 
 def scaled(count: int, width: float) -> int:
     """A number of channels or units times the width factor, at least 1."""
+    if width <= 0:
+        raise ValueError(f"width={width} is not allowed: it must be a number > 0")
     return max(1, round(count * width))

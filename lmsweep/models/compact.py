@@ -29,8 +29,6 @@ class CompactResNet(Chain):
         input_std: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        if width <= 0:
-            raise ValueError("width must not be zero or negative")
         if len(channels) != 3:
             raise ValueError(f"channels has {len(channels)} numbers for the three convolutions")
         if min(input_shape[1:]) < 8:

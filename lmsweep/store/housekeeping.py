@@ -123,7 +123,7 @@ def remove(
     evaluations that were.
     """
     store = Store(outputs)
-    names = [_full_name(store, name) for name in names]
+    names = [store.find(name).id for name in names]
     asked = set(names) | (runs_of(outputs, sweep) if sweep else set())
     rows = {row["run"]: row for row in overview(outputs, asked if names or sweep else None)}
     chosen = [name for name, row in rows.items() if not failed or row["state"] == "failed"]
@@ -139,18 +139,6 @@ def remove(
             for name in ids:
                 Store(outputs, kind).remove(name)
     return len(chosen), len(evaluations)
-
-
-def _full_name(store: Store, name: str) -> str:
-    """The id of the run that begins so; which of several is meant, nobody guesses."""
-    prefix = store.folder(name).id  # which checks that it can be one
-    found = [folder.id for folder in store.folders() if folder.id.startswith(prefix)]
-    if name in found or len(found) == 1:
-        return name if name in found else found[0]
-    if not found:
-        raise UserError(f"There is no run {name} in {store.root}; `lmsweep status` lists them.")
-    some = ", ".join(found[:5])
-    raise UserError(f"{name} is the beginning of {len(found)} runs ({some}, ...); write more of its id.")
 
 
 def _evaluations_of(outputs: Path, runs: set[str]) -> Iterator[str]:

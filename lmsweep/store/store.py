@@ -36,6 +36,23 @@ class Store:
             raise UserError(f"{job_id!r} is no id; `lmsweep status` lists the ids in {self.root}.")
         return JobFolder(self.root / job_id)
 
+    def find(self, beginning: str) -> JobFolder:
+        """The folder of the job whose id this is, or whose id alone begins so; several are an error."""
+        prefix = self.folder(beginning).id  # which checks that it can be one
+        found = {folder.id: folder for folder in self.folders() if folder.id.startswith(prefix)}
+        if len(found) == 1 or prefix in found:
+            return found.get(prefix) or next(iter(found.values()))
+        noun = self.noun.lower()
+        if not found:
+            raise UserError(
+                f"There is no {noun} {beginning} in {self.root}; `lmsweep status` lists the ids, and "
+                "outputs=... names another store."
+            )
+        some = ", ".join(list(found)[:5])
+        raise UserError(
+            f"{beginning} is the beginning of {len(found)} {noun}s ({some}, ...); write more of its id."
+        )
+
     def folders(self) -> list[JobFolder]:
         """The folder of every job there is, by id."""
         try:

@@ -21,7 +21,7 @@ def test_runs_are_found_by_id_beginning_and_folder(runs, tmp_path):
         assert find_run(outputs, text).id == name
     with pytest.raises(UserError, match="There is no run nope"):
         find_run(outputs, "nope")
-    with pytest.raises(UserError, match="is the beginning of 6 runs"):
+    with pytest.raises(UserError, match="'' is no id"):
         find_run(outputs, "")
     status = json.loads((outputs / "runs" / name / "status.json").read_text())
     (tmp_path / "runs" / name).mkdir(parents=True)

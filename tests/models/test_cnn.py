@@ -124,7 +124,7 @@ def test_the_released_network_starts_as_tensorflow_does():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="width=-1 is not allowed"):
         ConvNet(MNIST, 10, **PAPER, width=-1)
     with pytest.raises(ValueError, match="pool has 1"):
         ConvNet(MNIST, 10, **(PAPER | {"pool": [2]}))
