@@ -63,6 +63,62 @@ def test_the_first_hour(tmp_path):
 
 
 @pytest.mark.slow
+def test_data_of_your_own(tmp_path):
+    _, arrays, function = follow("own-data.md", tmp_path)
+    for printed in (arrays, function):
+        assert float(re.search(r"test (\d\d\.\d+)%", printed)[1]) > 80
+        assert "chance" not in printed
+
+
+@pytest.mark.slow
+def test_a_model_of_your_own(tmp_path):
+    table, attacked = follow("own-model.md", tmp_path)
+    head, *cells = rows(table)
+    assert head[:3] == ["method", "model.hidden", "mean"]
+    assert [(cell[1], cell[-1]) for cell in cells] == [("16", "2"), ("64", "2")]
+    assert all(float(cell[2].strip("*%")) > 80 for cell in cells)
+    assert "fgsm from itself" in attacked
+    logs = [path.read_text() for path in tmp_path.glob("outputs/runs/*/log.txt")]
+    assert all("step 20: weights of norm" in log for log in logs)
+
+
+@pytest.mark.slow
+def test_how_many_seeds(tmp_path):
+    table, told = follow("seeds.md", tmp_path)
+    assert [cell[-1] for cell in rows(table)[1:]] == ["4", "4"]
+    assert re.search(r"difference [+-]0\.\d+, standard deviation 0\.\d+: \d+ seeds resolve 0\.01", told)
+
+
+@pytest.mark.slow
+def test_a_figure_without_claims(tmp_path):
+    printed, _ = follow("own-figure.md", tmp_path)
+    page = Path(tmp_path / printed.splitlines()[1]).read_text()
+    assert page.count("data:image/png;base64,") == 1
+    assert "A grid without a figure file, 18 of 18 runs done" in page
+    assert (tmp_path / "noise.tex").read_text().startswith(r"\begin{tabular}")
+    assert (tmp_path / "noise.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.slow
+def test_load_and_analyse(tmp_path):
+    first, second = follow("analyse.md", tmp_path)
+    folder, name = re.search(r"^\w+ 0\.\d+ (.*/(\w+))$", first, re.MULTILINE).groups()
+    assert (tmp_path / folder / "results.json").exists()
+    assert re.search(r"^xent +0\.\d+$", first, re.MULTILINE)
+    assert re.search(rf"{name} +done +margin_linf_all", first)
+    assert re.search(r"half of the images lie farther than 0\.\d+ from a boundary", second)
+
+
+@pytest.mark.slow
+def test_publish(tmp_path):
+    _, second = follow("publish.md", tmp_path)
+    assert "runs and evaluations added, 0 were there already" in second
+    (picture,) = tmp_path.glob("results/*/fig10_mnist_gaussian.png")
+    assert (picture.parent / "README.md").exists()
+    assert list((tmp_path / "theirs").rglob("*.ckpt"))
+
+
+@pytest.mark.slow
 def test_the_protocol_for_gamma(tmp_path):
     one, table = follow("choosing.md", tmp_path)
     assert "distance/train/input" in (tmp_path / one.split()[0] / "metrics.jsonl").read_text()

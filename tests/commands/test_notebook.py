@@ -1,10 +1,4 @@
-"""`import lmsweep` as a notebook does: the example of docs/usage.md, and what it says about mistakes."""
-
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
+"""`import lmsweep` as scripts do (docs/analyse.md), and what it says about mistakes."""
 
 import pytest
 
@@ -12,27 +6,7 @@ import lmsweep
 from lmsweep.commands.notebook import overrides
 from lmsweep.errors import ConfigError
 
-PAGE = Path(__file__).parents[2] / "docs" / "usage.md"
 TINY = {"max_steps": 2, "val_every": 2, "batch_size": 8}
-
-
-@pytest.mark.slow
-def test_the_example_of_the_page_runs(tmp_path):
-    (example,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    script = tmp_path / "example.py"
-    script.write_text(example)
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "LMSWEEP_OUTPUTS": str(tmp_path / "outputs")},
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
-    assert done.returncode == 0, done.stderr
-    folder, name = re.search(r"^\w+ 0\.\d+ (.*/(\w+))$", done.stdout, re.MULTILINE).groups()
-    assert Path(folder, "results.json").exists()
-    assert re.search(r"^xent +0\.\d+$", done.stdout, re.MULTILINE)
-    assert re.search(rf"{name} +done +margin_linf_all", done.stdout)
 
 
 def test_a_run_is_that_of_the_command_line_and_is_kept(tmp_path):
