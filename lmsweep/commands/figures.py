@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lmsweep.commands.common import outputs_argument, parser_of, reported
+from lmsweep.commands.serve import serve
 from lmsweep.commands.store import results_table
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
@@ -247,9 +248,13 @@ def _keep_results(outputs: Path, kept: Path, name: str, scale: str) -> None:
 def report_command() -> None:
     """Write all drawn figures on one page that needs no network, and print where it is."""
     parser = parser_of(report_command)
+    parser.add_argument("--serve", action="store_true", help="show sweeps while they run, on 127.0.0.1 only")
     outputs_argument(parser)
-    outputs = parser.parse_args().outputs
-    reported(lambda: print(write_report(outputs, grids_of(outputs)), flush=True))
+    options = parser.parse_args()
+    if options.serve:
+        reported(lambda: serve(options.outputs))
+        return
+    reported(lambda: print(write_report(options.outputs, grids_of(options.outputs)), flush=True))
 
 
 def grids_of(outputs: Path) -> list[Grid]:

@@ -129,6 +129,14 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
     return Made(picture, record)
 
 
+def unfinished(sweep: Sweep) -> Figure:
+    """The picture from what the store has now; writes nothing."""
+    gathered = gather(sweep)
+    shown = tested(gathered.chosen)
+    gone = missing(shown, gathered.spec, _expected(sweep, gathered))
+    return _draw(sweep, gathered.spec, _table(gathered.spec, gathered.chosen), shown, gone)
+
+
 def _draw(
     sweep: Sweep, spec: FigureSpec, table: pd.DataFrame, points: pd.DataFrame, gone: list[dict[str, Any]]
 ) -> Figure:

@@ -213,7 +213,30 @@ def render(records: Mapping[Path, Record], grids: Sequence[Grid] = ()) -> str:
     """The whole page; the same records and grids give the same bytes."""
     sections = [section(path, record) for path, record in records.items()]
     figures = groupby(sections, key=lambda one: one["record"].figure)
-    environment = Environment(
+    script, style = (
+        files("lmsweep.figures").joinpath("templates", name).read_text(encoding="utf-8")
+        for name in ("page.js", "page.css")
+    )
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            script=Markup(script),  # noqa: S704 - a file of this package
+            style=Markup(style),  # noqa: S704 - a file of this package
+            policy=policy(style, script),
+            figures=[(figure, list(scales)) for figure, scales in figures],
+            sections=sections,
+            grids=[grid_section(grid) for grid in grids],
+            counts=_counts(records.values()),
+            verdicts=VERDICTS,
+            rows_shown=ROWS_SHOWN,
+        )
+    )
+
+
+def environment() -> Environment:
+    """Jinja, for the templates of this package."""
+    found = Environment(
         loader=PackageLoader("lmsweep.figures"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -221,27 +244,14 @@ def render(records: Mapping[Path, Record], grids: Sequence[Grid] = ()) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= FILTERS
-    script, style = (
-        files("lmsweep.figures").joinpath("templates", name).read_text(encoding="utf-8")
-        for name in ("page.js", "page.css")
-    )
-    return environment.get_template("page.html").render(
-        script=Markup(script),  # noqa: S704 - a file of this package
-        style=Markup(style),  # noqa: S704 - a file of this package
-        policy=_policy(script, style),
-        figures=[(figure, list(scales)) for figure, scales in figures],
-        sections=sections,
-        grids=[grid_section(grid) for grid in grids],
-        counts=_counts(records.values()),
-        verdicts=VERDICTS,
-        rows_shown=ROWS_SHOWN,
-    )
+    found.filters |= FILTERS
+    return found
 
 
-def _policy(script: str, style: str) -> str:
+def policy(style: str, script: str | None = None, images: str = "data:") -> str:
     """Allow only this page's own script, style and pictures: no network, and no script inside a text."""
-    allowed = {"img-src": "data:", "script-src": _hash(script), "style-src": _hash(style)}
+    run = "'none'" if script is None else _hash(script)
+    allowed = {"img-src": images, "script-src": run, "style-src": _hash(style)}
     rules = {"default-src": "'none'", **allowed, "base-uri": "'none'", "form-action": "'none'"}
     return "; ".join(f"{key} {value}" for key, value in rules.items())
 

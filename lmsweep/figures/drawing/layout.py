@@ -87,13 +87,22 @@ def save(figure: Figure, path: Path) -> list[Path]:
     """Write `path` as .png (200 dpi) and .pdf; the same figure gives the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = []
-    for suffix, metadata in ((".png", {"Software": None}), (".pdf", {"CreationDate": None})):
-        buffer = BytesIO()
-        with matplotlib.rc_context(RC):
-            figure.savefig(buffer, format=suffix[1:], dpi=200, metadata=metadata)
+    for suffix, content in ((".png", png(figure)), (".pdf", _saved(figure, "pdf", {"CreationDate": None}))):
         written.append(path.with_name(path.name + suffix))
-        write_atomically(written[-1], buffer.getvalue())
+        write_atomically(written[-1], content)
     return written
+
+
+def png(figure: Figure, dpi: int = 200) -> bytes:
+    """The picture; the same figure gives the same bytes."""
+    return _saved(figure, "png", {"Software": None}, dpi)
+
+
+def _saved(figure: Figure, kind: str, metadata: dict[str, None], dpi: int = 200) -> bytes:
+    buffer = BytesIO()
+    with matplotlib.rc_context(RC):
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata)
+    return buffer.getvalue()
 
 
 def with_grid(axes: Axes) -> None:

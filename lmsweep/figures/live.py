@@ -1,0 +1,129 @@
+"""A page about a store while its sweeps run: progress, failures, learning curves, and figures so far."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from lmsweep.config.run import parse
+from lmsweep.config.sweeps import Sweep, read_sweep, scales, sweep_names
+from lmsweep.errors import UserError
+from lmsweep.figures.drawing.layout import png
+from lmsweep.figures.make import unfinished
+from lmsweep.figures.report import environment, policy
+from lmsweep.store.overview import STATES, Row, overview
+from lmsweep.store.overview import sweeps as sweeps_by_state
+from lmsweep.store.store import Store
+from lmsweep.store.sweeps import PILOT, runs_of
+
+REFRESH_SECONDS = 5
+CURVES_SHOWN, REASONS_SHOWN = 12, 20
+WIDTH, HEIGHT = 300, 80  # of a learning curve, in units of its drawing
+
+
+def live_page(outputs: Path) -> str:
+    """The page; it asks for itself again after some seconds, and for the figures of its sweeps."""
+    rows = overview(outputs)
+    measured = overview(outputs, kind="evaluations")
+    damaged: list[str] = []
+    progress = [
+        {
+            "name": name,
+            "counts": {state: n for state in (*STATES, "missing") if (n := counts[state])},
+            "ended": counts["done"] + counts["failed"],
+            "total": counts.total(),
+            "figure": f"figures/{quote(name)}.png" if figure_of(name) else None,
+        }
+        for name, counts in sweeps_by_state(outputs, rows, damaged)
+    ]
+    style = files("lmsweep.figures").joinpath("templates", "page.css").read_text(encoding="utf-8")
+    running = [row for row in rows if row["state"] == "running"]
+    return (
+        environment()
+        .get_template("live.html")
+        .render(
+            style=Markup(style),  # noqa: S704 - a file of this package
+            policy=policy(style, images="'self'"),
+            refresh=REFRESH_SECONDS,
+            outputs=str(outputs),
+            now=time.strftime("%H:%M:%S"),
+            sweeps=progress,
+            evaluations=len(measured),
+            evaluated=sum(row["state"] == "done" for row in measured),
+            failures=_failures([*rows, *measured])[:REASONS_SHOWN],
+            running=[_curve(outputs, row) for row in running[:CURVES_SHOWN]],
+            more=len(running[CURVES_SHOWN:]),
+            damaged=damaged,
+            width=WIDTH,
+            height=HEIGHT,
+        )
+    )
+
+
+def figure_of(sweep: str) -> tuple[str, str] | None:
+    """The figure and the scale that a name of the list is about: `fig1_toy-smoke-a1b2c3`; None for others."""
+    if sweep.endswith(PILOT):
+        return None
+    for name in sweep_names():
+        label = sweep.removeprefix(f"{name}-")
+        scale = label.partition("-")[0]  # overrides are a hash after the scale
+        if label != sweep and any(one.endswith(f"/{scale}") for one in scales()):
+            return name, scale
+    return None
+
+
+def live_figure(outputs: Path, sweep: str) -> bytes:
+    """A sweep's figure as PNG, from what the store has now; missing cells are marked. Writes nothing."""
+    named = figure_of(sweep)
+    if named is None:
+        raise UserError(f"{sweep} is no figure.")
+    asked = _read(*named, str(outputs))
+    if sweep != "-".join(
+        named
+    ):  # with overrides: the runs that were asked for, each with a setting of its own
+        store, grid = Store(outputs), asked.grid.model_copy(update={"stages": None})
+        runs = {name: parse(store.folder(name).read_config()) for name in runs_of(outputs, sweep)}
+        asked = dataclasses.replace(asked, runs=runs, grid=grid)
+    return png(unfinished(asked), dpi=100)
+
+
+@lru_cache(maxsize=32)
+def _read(name: str, scale: str, outputs: str) -> Sweep:
+    return read_sweep(name, scale, [f"outputs={outputs}"])
+
+
+def _failures(rows: list[Row]) -> list[tuple[str, list[Row]]]:
+    """The reasons, the most frequent first, each with its jobs."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row["state"] in ("failed", "damaged"):
+            found.setdefault(str(row.get("reason", "no reason given")), []).append(row)
+    return sorted(found.items(), key=lambda pair: -len(pair[1]))
+
+
+def _curve(outputs: Path, row: Row) -> dict[str, Any]:
+    """The validation accuracy of a running run against its steps, as the points of a line."""
+    folder = Store(outputs).folder(row["run"])
+    lines: list[Mapping[str, Any]] = []
+    steps = 1
+    with suppress(OSError, ValueError, KeyError, UserError):  # of a run that has just begun
+        steps = int(folder.read_config()["trainer"]["max_steps"])
+        lines = [json.loads(line) for line in folder.metrics.read_text().splitlines() if line.endswith("}")]
+    seen = [(line["step"], line["val_accuracy"]) for line in lines if "val_accuracy" in line]
+    points = [f"{WIDTH * min(1, step / steps):.1f},{HEIGHT * (1 - value):.1f}" for step, value in seen]
+    last = max((line["step"] for line in lines), default=0)
+    return {
+        **row,
+        "step": last,
+        "steps": steps,
+        "points": " ".join(points),
+        "last": seen[-1][1] if seen else None,
+    }
