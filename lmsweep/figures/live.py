@@ -51,7 +51,7 @@ def live_page(outputs: Path) -> str:
         .get_template("live.html")
         .render(
             style=Markup(style),  # noqa: S704 - a file of this package
-            policy=policy(style, images="'self'"),
+            policy=policy(style, images="'self' data:"),
             refresh=REFRESH_SECONDS,
             outputs=str(outputs),
             now=time.strftime("%H:%M:%S"),
