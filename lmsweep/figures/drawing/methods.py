@@ -28,7 +28,7 @@ def draw_methods(
     """Columns in the order of panels, then costs; a vertical line shows where the first method stands."""
     columns = list(_columns(table, spec))
     width = _NAMES + (len(columns) + 1) * (_WIDTH + _GAP)
-    lines = textwrap.wrap(caption(missing, spec), int(width * 17.5))
+    lines = textwrap.wrap(caption(missing, spec).replace(" (crosses)", "", 1), int(width * 17.5))
     below, rows = _BELOW + _LINE * len(lines), _ROW * len(spec.methods)
     height = below + rows + _ABOVE
     with matplotlib.rc_context(RC):
@@ -43,7 +43,8 @@ def draw_methods(
         for axes, (panel, x, cells) in zip(grid, columns, strict=False):
             _draw_column(axes, panel, cells, spec.methods)
             at = place(x, panel.x.unit).removeprefix(" at ")
-            axes.set_title(in_math(panel.title.format(x=at)).replace(", ", ",\n"), fontsize=7)
+            at = at if panel.x.unit == "percent" else f"{panel.x.label} {at}"
+            axes.set_title(in_math(f"{panel.title}\n{at}"), fontsize=7)
         _draw_costs(grid[-1], spec.methods)
         for axes in grid:
             axes.set_ylim(len(spec.methods) - 0.4, -0.6)

@@ -45,8 +45,8 @@ def test_columns_have_the_means_of_their_methods_and_repeat_nothing(tmp_path, mo
     figure = draw_methods(data, spec(), "smoke scale")
     titles = [axes.get_title().replace("\n", " ") for axes in figure.axes]
     assert titles == [
-        *("0% wrong labels", "40% wrong labels", "80% wrong labels", "6.8% of the images"),
-        *("attacks, epsilon 0.05", "attacks, epsilon 0.1", "cost of a step"),
+        *("Wrong labels 0%", "Wrong labels 40%", "Wrong labels 80%", "Training images 6.8%"),
+        *("Worst attack epsilon 0.05", "Worst attack epsilon 0.1", "cost of a step"),
     ]
     at_40 = {line.get_label(): line for line in figure.axes[1].get_lines()}
     for i, method in enumerate(spec().methods):
@@ -65,4 +65,5 @@ def test_what_is_missing_is_said():
     missing = [{"panel": "robust", "method": "mma", "x": 0.1, "reason": "not trained"}]
     figure = draw_methods(data[~gone], spec(), "smoke scale", missing)
     assert "missing" in [text.get_text() for text in figure.axes[5].texts]
-    assert any("MMA at 0.1 (not trained)" in text.get_text().replace("\n", " ") for text in figure.texts)
+    sentence = "Missing: Worst attack: MMA at 0.1 (not trained)."
+    assert sentence in [text.get_text().replace("\n", " ") for text in figure.texts]
