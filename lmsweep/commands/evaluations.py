@@ -126,8 +126,10 @@ def _attack(config: EvaluationConfig) -> None:
 ROWS = {
     "fgsm": "FGSM, one step",
     "ifgsm": "IFGSM, cross-entropy",
-    "ifgsm_margin": "IFGSM, logit margin",
-    "pgd": "PGD with restarts",
+    "apgd_margin": "APGD, logit margin",
+    "apgd_xent": "APGD, cross-entropy",
+    "minimal": "smallest perturbation",
+    "apgd_targeted": "APGD, targeted DLR",
     "search": "search, no gradients",
     "transfer": "transfer",
 }
@@ -152,18 +154,13 @@ def show_audit(results: Results, folder: JobFolder, console: Console) -> None:
     (target,) = results["targets"]
     title = f"{results['methods'][target]}, run {target}: accuracy on {evidence['samples']} samples"
     table = Table("attack", "0", *(f"{epsilon:g}" for epsilon in evidence["epsilons"]), "1", title=title)
-    for key, name in ROWS.items():
-        if evidence[key] is None:
-            table.add_row(name, *["-"] * (len(evidence["epsilons"]) + 2))
-            continue
-        unbounded = f"{evidence['unbounded']:.1%}" if key == "ifgsm" else ""
-        accuracies = [f"{value:.1%}" for value in (evidence["clean"], *evidence[key])]
-        table.add_row(name, *accuracies, unbounded)
+    for key, accuracies in {**evidence["curves"], "worst of all": evidence["worst"]}.items():
+        unbounded = f"{evidence['indicators']['unconstrained_fails']:.1%}" if key == "ifgsm" else ""
+        shown = [f"{value:.1%}" for value in (evidence["clean"], *accuracies)]
+        table.add_row(ROWS.get(key, key), *shown, unbounded)
     console.print(table)
-    console.print(
-        f"Exactly zero gradients: {evidence['zero_gradients']:.1%} of samples; "
-        f"softmax rounded to 1: {evidence['saturated']:.1%}."
-    )
+    values = {name: value for name, value in evidence["indicators"].items() if value is not None}
+    console.print(", ".join(f"{name.replace('_', ' ')} {value:.1%}" for name, value in values.items()))
     console.print(f"Verdict: [bold]{results['verdict']}[/bold], because")
     for reason in results["reasons"]:
         console.print(f"  - {reason}", soft_wrap=True)

@@ -67,11 +67,15 @@ class EvaluationConfig(StoredRunsConfig):
 class ThresholdsConfig(Node):
     """`thresholds`: see `lmsweep.attacks.masking.Thresholds`."""
 
-    tolerance: Unit
-    other_loss: Unit
-    more_steps: Unit
+    gap: Unit
     zero_gradients: Unit
-    unbounded: Unit
+    unstable_predictions: Unit
+    silent_success: Unit
+    incomplete_optimisation: Unit
+    transfer_failure: Unit
+    unconstrained_fails: Unit
+    every_unconstrained_fails: Unit
+    gradient_free_wins: Unit
 
 
 class AuditConfig(StoredRunsConfig):
@@ -80,10 +84,8 @@ class AuditConfig(StoredRunsConfig):
     source: Name
     epsilons: Annotated[list[Positive], Field(min_length=1, description="a list of numbers > 0")]
     alpha: Positive
-    pgd_steps: Count
-    restarts: Count
-    queries: Count
     unbounded_alpha: Positive
+    attack: Attack
     thresholds: ThresholdsConfig
 
 
@@ -101,7 +103,7 @@ C = TypeVar("C", bound=StoredRunsConfig)
 
 def parse_as(schema: type[C], config: Mapping[str, Any]) -> C:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
-    if schema is EvaluationConfig:
+    if "attack" in schema.model_fields:
         config = {**config, "attack": _read_attack(config["attack"])}
     parsed = checked(schema, config)
     if not parsed.runs:
@@ -159,5 +161,6 @@ class Measurement:
         options = self.config.identity_dict()
         if isinstance(self.config, AuditConfig):
             del options["source"]
+            options["attack"] = self.config.attack.identity(transfer=False)
             del options["thresholds"]  # thresholds judge the evidence, and the store keeps the evidence only
         return options

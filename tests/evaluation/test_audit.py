@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lmsweep.attacks import masking
+from lmsweep.attacks import Ensemble, masking
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.jobs import audit_measurement, evaluation_job, judged
 from lmsweep.evaluation.runs import find_run
@@ -12,7 +12,10 @@ from lmsweep.store.run_job import run_job
 from tests.evaluation.conftest import audit_request, named
 from tests.evaluation.test_commands import command
 
-KEYS = ("samples=100", "epsilons=[0.1,0.2]", "alpha=0.02", "pgd_steps=10", "queries=60", "restarts=1")
+KEYS = (
+    *("samples=100", "epsilons=[0.1,0.2]", "alpha=0.02", "attack.apgd_steps=20", "attack.targets=1"),
+    *("attack.minimal_steps=20", "attack.queries=60"),
+)
 
 
 def examine(runs, name: str, *keys: str):
@@ -30,7 +33,7 @@ def test_the_audit_of_a_stored_run_is_kept_with_its_evidence(runs):
     folder, results = examine(runs, "xent0")
     assert results["verdict"] == "consistent", results["reasons"]
     assert results["source"] == ids["xent1"]
-    assert len(results["evidence"]["transfer"]) == 2
+    assert len(results["evidence"]["curves"]["transfer"]) == 2
     assert json.loads(folder.results.read_text())["evidence"] == results["evidence"]
     done = command("audit", ids["xent0"], *KEYS, outputs=outputs)
     assert done.returncode == 0, done.stderr
@@ -41,27 +44,23 @@ def test_the_audit_of_a_stored_run_is_kept_with_its_evidence(runs):
 def test_a_threshold_changes_the_verdict_and_attacks_nothing_again(runs, monkeypatch):
     folder, before = examine(runs, "xent0")
     monkeypatch.setattr(masking, "measure", None)  # calling it would fail
-    evidence = before["evidence"]
-    assert min(evidence["pgd"]) < max(evidence["ifgsm"])
-    same, after = examine(runs, "xent0", "thresholds.more_steps=0")
+    same, after = examine(runs, "xent0", "thresholds.gap=0")
     assert same.path == folder.path
     assert (before["verdict"], after["verdict"]) == ("consistent", "gradients masked")
-    assert "PGD with restarts" in after["reasons"][0]
+    assert "worst of all attacks" in after["reasons"][0]
 
 
 def test_every_key_reaches_the_measurement(runs, monkeypatch):
     seen = {}
     monkeypatch.setattr(masking, "measure", lambda *_, **options: seen.update(options) or 1 / 0)
     with pytest.raises(UserError, match="ZeroDivisionError"):
-        examine(runs, "xent0", "seed=41", "unbounded_alpha=0.07", "queries=61", "restarts=2", "source=none")
+        examine(runs, "xent0", "seed=41", "unbounded_alpha=0.07", "attack.queries=61", "source=none")
     seen.pop("tell")
     assert seen == {
         "epsilons": [0.1, 0.2],
         "alpha": 0.02,
-        "pgd_steps": 10,
-        "restarts": 2,
-        "queries": 61,
         "unbounded_alpha": 0.07,
+        "attack": Ensemble(epsilons=(0.1, 0.2), apgd_steps=20, targets=1, minimal_steps=20, queries=61),
         "seed": 41,
         "source": None,
     }
@@ -78,5 +77,18 @@ def test_a_source_must_be_another_run_with_the_same_samples(runs):
 
 
 def test_without_a_fair_source_of_the_cell_transfer_is_not_tested(runs):
-    _, results = examine(runs, "xent0", "split=val", "samples=20", "queries=2", "pgd_steps=2")
-    assert (results["source"], results["evidence"]["transfer"]) == (None, None)
+    _, results = examine(runs, "xent0", "split=val", "samples=20", "attack.queries=2", "attack.apgd_steps=2")
+    assert results["source"] is None
+    assert "transfer" not in results["evidence"]["curves"]
+
+
+def test_the_strong_attack_of_an_audit_can_be_autoattack(runs):
+    pytest.importorskip("pyautoattack")
+    outputs, ids = runs
+    config = audit_request(
+        outputs, named(ids, "xent0"), "attack=autoattack", "samples=12", "epsilons=[0.2]", "source=none"
+    )
+    measurement, stored = audit_measurement(config, find_run(outputs, ids["xent0"]))
+    results = run_job(evaluation_job(measurement, stored))
+    assert list(results["evidence"]["curves"]) == ["fgsm", "ifgsm", "autoattack"]
+    assert results["attack"]["kind"] == "autoattack"

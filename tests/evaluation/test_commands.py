@@ -141,9 +141,9 @@ def test_the_configuration_can_be_shown(runs):
         ((), 2, "There is no run to evaluate"),
         (("nope", "quereis=3"), 2, "There is no key quereis; the configuration has runs, checkpoint"),
         (
-            ("nope", "thresholds.tolerance=2"),
+            ("nope", "thresholds.gap=2"),
             2,
-            "thresholds.tolerance=2 is not allowed: it must be a number in",
+            "thresholds.gap=2 is not allowed: it must be a number in",
         ),
     ],
 )

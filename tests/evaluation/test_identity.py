@@ -5,6 +5,7 @@ import functools
 
 import pytest
 
+from lmsweep.attacks.indicators import ADVICE
 from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, Measurement, parse_as
 from tests.evaluation.conftest import composed
 
@@ -31,44 +32,42 @@ CHANGES = {
     "attack.queries": 5,
     "attack.clip_pixels": False,
     "attack.early_stop": False,
+    "attack.norm": "l1",
+    "attack.targets": 2,
+    "attack.apgd_steps": 7,
+    "attack.minimal_steps": 7,
+    "attack.version": "rand",
     "tracking.name": "wandb",
 }
-ALWAYS = {"checkpoint", "split", "samples", "batch_size", "attack.clip_pixels"}
+SAMPLES = {"checkpoint", "split", "samples", "batch_size"}
+ALWAYS = SAMPLES | {"attack.clip_pixels"}
 AIMED = ALWAYS | {"attack.epsilons", "attack.target", "attack.early_stop"}
+BALL = SAMPLES | {"seed", "attack.epsilons", "attack.norm", "attack.early_stop"}
+ENSEMBLE = {f"attack.{key}" for key in ("apgd_steps", "restarts", "targets", "minimal_steps", "queries")}
 COUNTS = {
     "fgsm": AIMED | {"attack.loss"},
     "ifgsm": AIMED | {"attack.loss", "attack.alpha", "attack.steps"},
-    "pgd": AIMED | {"seed", "attack.loss", "attack.alpha", "attack.steps", "attack.restarts"},
+    "pgd": AIMED | {"seed", "attack.loss", "attack.alpha", "attack.steps", "attack.restarts", "attack.norm"},
     "search": AIMED | {"seed", "attack.queries"},
     "gaussian": ALWAYS | {"seed", "attack.stddevs"},
+    "apgd": BALL | {"attack.loss", "attack.steps", "attack.restarts", "attack.targets"},
+    "minimal": BALL | {"attack.steps"},
+    "ensemble": BALL | ENSEMBLE,
+    "autoattack": BALL | {"attack.version"},
 }
 AUDIT_CHANGES = {
     **{key: CHANGES[key] for key in ("checkpoint", "split", "samples", "batch_size", "seed")},
     **{"accelerator": "cpu", "threads": 2},
     **{"root": "elsewhere", "trust": "mine", "outputs": "elsewhere", "source": "none"},
+    **{"epsilons": [0.25], "alpha": 0.02, "unbounded_alpha": 0.1},
     **{
-        "epsilons": [0.25],
-        "alpha": 0.02,
-        "pgd_steps": 7,
-        "restarts": 7,
-        "queries": 7,
-        "unbounded_alpha": 0.1,
+        key: CHANGES[key]
+        for key in (*sorted(ENSEMBLE), "attack.epsilons", "attack.norm", "attack.early_stop")
     },
-    **{f"thresholds.{name}": 0.5 for name in ("tolerance", "other_loss", "more_steps")},
-    **{f"thresholds.{name}": 0.5 for name in ("zero_gradients", "unbounded")},
+    **{f"thresholds.{name}": 0.5 for name in ("gap", *ADVICE)},
 }
-AUDIT_COUNTS = {
-    "checkpoint",
-    "split",
-    "samples",
-    "batch_size",
-    "seed",
-    "epsilons",
-    "alpha",
-    "pgd_steps",
-    "restarts",
-}
-AUDIT_COUNTS |= {"queries", "unbounded_alpha"}
+AUDIT_COUNTS = SAMPLES | ENSEMBLE | {"seed", "epsilons", "alpha", "unbounded_alpha"}
+AUDIT_COUNTS |= {"attack.epsilons", "attack.norm", "attack.early_stop"}
 
 
 @functools.cache
@@ -102,7 +101,7 @@ def attack_identity(config, *, transfer: bool = False):
 def test_the_tables_have_every_key():
     keys = set().union(*(keys_of(plain("evaluation", f"attack={kind}")) for kind in COUNTS))
     assert keys - {"runs", "attack.kind", "attack.snrs"} == set(CHANGES)
-    assert keys_of(plain("audit")) - {"runs"} == set(AUDIT_CHANGES)
+    assert keys_of(plain("audit")) - {"runs", "attack.kind"} == set(AUDIT_CHANGES)
 
 
 @pytest.mark.parametrize("key", CHANGES)
