@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from itertools import islice
+from pathlib import Path
 from typing import TypeVar
 
 import hydra
@@ -21,9 +22,10 @@ from lmsweep.config.evaluation import (
     DistancesConfig,
     EvaluationConfig,
     Measurement,
-    StoredRunsConfig,
+    OwnAuditConfig,
     parse_as,
 )
+from lmsweep.config.fields import Node
 from lmsweep.config.hydra import as_dict, config_folder
 from lmsweep.config.run import Request
 from lmsweep.evaluation.jobs import PICTURE, attack_measurements, audit_measurement, judged
@@ -41,7 +43,7 @@ OPTIONS_WITH_VALUE = (
 )
 PLAIN = re.compile(r"[\w./+-]+")  # neither quoted nor a list or a choice, which Hydra has to see as such
 
-C = TypeVar("C", bound=StoredRunsConfig)
+C = TypeVar("C", bound=Node)
 
 
 def command(config_name: str, schema: type[C], work: Callable[[C], None]) -> None:
@@ -136,8 +138,11 @@ ROWS = {
 
 
 def audit_command() -> None:
-    """Tell whether the robustness of a run is real, or its gradients are masked."""
-    command("audit", AuditConfig, _audit)
+    """Tell whether the robustness of a run or of any network is real, or its gradients are masked."""
+    if any(word.startswith("model=") for word in sys.argv[1:]):
+        command("audit_own", OwnAuditConfig, _audit_own)
+    else:
+        command("audit", AuditConfig, _audit)
 
 
 def _audit(config: AuditConfig) -> None:
@@ -145,14 +150,23 @@ def _audit(config: AuditConfig) -> None:
     console = Console(file=sys.stdout, highlight=False)
     for folder, results in measured([measurement_job(one, runs) for one, runs in wanted]):
         verdict, reasons = judged(config, results)
-        show_audit({**results, "verdict": verdict, "reasons": reasons}, folder, console)
+        (target,) = results["targets"]
+        name = f"{results['methods'][target]}, run {target}"
+        show_audit({**results, "verdict": verdict, "reasons": reasons}, name, folder.results, console)
 
 
-def show_audit(results: Results, folder: JobFolder, console: Console) -> None:
+def _audit_own(config: OwnAuditConfig) -> None:
+    from lmsweep.evaluation.own import audit_own  # imports torch, which an error in a key does not need
+
+    results = audit_own(config, ROWS)
+    console = Console(file=sys.stdout, highlight=False)
+    show_audit(results, config.model.target, Path(config.page) / "index.html", console)
+
+
+def show_audit(results: Results, name: str, path: Path, console: Console) -> None:
     """Print the accuracies as a table, then the verdict and its reasons."""
     evidence = results["evidence"]
-    (target,) = results["targets"]
-    title = f"{results['methods'][target]}, run {target}: accuracy on {evidence['samples']} samples"
+    title = f"{name}: accuracy on {evidence['samples']} samples"
     table = Table("attack", "0", *(f"{epsilon:g}" for epsilon in evidence["epsilons"]), "1", title=title)
     for key, accuracies in {**evidence["curves"], "worst of all": evidence["worst"]}.items():
         unbounded = f"{evidence['indicators']['unconstrained_fails']:.1%}" if key == "ifgsm" else ""
@@ -164,7 +178,7 @@ def show_audit(results: Results, folder: JobFolder, console: Console) -> None:
     console.print(f"Verdict: [bold]{results['verdict']}[/bold], because")
     for reason in results["reasons"]:
         console.print(f"  - {reason}", soft_wrap=True)
-    console.print(f"{folder.results}", soft_wrap=True)
+    console.print(f"{path}", soft_wrap=True)
 
 
 def distances_command() -> None:

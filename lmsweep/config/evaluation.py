@@ -12,7 +12,7 @@ from pydantic import Field
 
 from lmsweep.config.fields import Count, Name, Node, Positive, Unit, checked
 from lmsweep.config.identity import run_id
-from lmsweep.config.run import TrackingConfig
+from lmsweep.config.run import ModelConfig, TrackingConfig
 from lmsweep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,15 +78,37 @@ class ThresholdsConfig(Node):
     gradient_free_wins: Unit
 
 
-class AuditConfig(StoredRunsConfig):
-    """The masking audit of stored runs."""
+class AuditKeys(Node):
+    """What every audit has."""
 
-    source: Name
     epsilons: Annotated[list[Positive], Field(min_length=1, description="a list of numbers > 0")]
     alpha: Positive
     unbounded_alpha: Positive
     attack: Attack
     thresholds: ThresholdsConfig
+
+
+class AuditConfig(StoredRunsConfig, AuditKeys):
+    """The masking audit of stored runs."""
+
+    source: Name
+
+
+class OwnAuditConfig(AuditKeys):
+    """The masking audit of a network that no store has."""
+
+    model: ModelConfig
+    weights: Annotated[str | None, Field(description="a file of torch.save, or null")]
+    images: Name
+    size: Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null")]
+    mean: Annotated[list[float] | None, Field(description="a list of numbers, or null")]
+    std: Annotated[list[Positive] | None, Field(description="a list of numbers > 0, or null")]
+    page: Name
+    samples: Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null for all")]
+    batch_size: Count
+    seed: Annotated[int, Field(ge=0, description="a whole number >= 0")]
+    accelerator: Annotated[Literal["auto", "cpu", "gpu"], Field(description="auto, cpu or gpu")]
+    threads: Count
 
 
 class DistancesConfig(StoredRunsConfig):
@@ -98,7 +120,7 @@ class DistancesConfig(StoredRunsConfig):
     steps: Count
 
 
-C = TypeVar("C", bound=StoredRunsConfig)
+C = TypeVar("C", bound=Node)
 
 
 def parse_as(schema: type[C], config: Mapping[str, Any]) -> C:
@@ -106,7 +128,7 @@ def parse_as(schema: type[C], config: Mapping[str, Any]) -> C:
     if "attack" in schema.model_fields:
         config = {**config, "attack": _read_attack(config["attack"])}
     parsed = checked(schema, config)
-    if not parsed.runs:
+    if not getattr(parsed, "runs", True):
         raise ConfigError(
             "There is no run to evaluate; name one or more ids of outputs/runs/ before the keys."
         )

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from lmsweep.config.evaluation import AuditConfig, DistancesConfig, EvaluationConfig, Measurement
+from lmsweep.config.evaluation import AuditConfig, AuditKeys, DistancesConfig, EvaluationConfig, Measurement
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.runs import Runs, StoredRun, check_transfer, cross_entropy_source, find_run
 from lmsweep.provenance import provenance
@@ -75,7 +75,7 @@ def _source(config: AuditConfig, run: StoredRun) -> StoredRun | None:
         return None
 
 
-def judged(config: AuditConfig, results: Mapping[str, Any]) -> tuple[str, list[str]]:
+def judged(config: AuditKeys, results: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The verdict on stored evidence, and its reasons."""
     from lmsweep.attacks.masking import Evidence, Thresholds, judge
 

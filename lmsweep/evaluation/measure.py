@@ -19,6 +19,7 @@ from lmsweep.config.evaluation import (
     DistancesConfig,
     EvaluationConfig,
     Measurement,
+    OwnAuditConfig,
     StoredRunsConfig,
 )
 from lmsweep.data import Dataset, EvaluationBatches, Split
@@ -92,7 +93,7 @@ def load_run(run: StoredRun, root: str, device: torch.device, which: str = "best
     return Checkpoint(run, module.network.eval().to(device), data)
 
 
-def device_of(config: StoredRunsConfig) -> torch.device:
+def device_of(config: StoredRunsConfig | OwnAuditConfig) -> torch.device:
     """Where to compute."""
     torch.set_num_threads(config.threads)
     if config.accelerator == "gpu" and not torch.cuda.is_available():
