@@ -30,7 +30,7 @@ from lmsweep.data import digits, mnist
 from lmsweep.margin import margin_loss
 from lmsweep.models import ConvNet
 
-EPSILONS, SAMPLES, SEEDS = (0.1, 0.2), 100, 3
+EPSILONS, SAMPLES, SEEDS = (0.1,), 100, 3
 TRUTH = Ensemble(epsilons=EPSILONS, apgd_steps=100, targets=5, minimal_steps=100, queries=1000)
 MASKED = 0.05
 Model = Callable[[nn.Module], nn.Module]
@@ -89,15 +89,15 @@ def cells() -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
     ways: dict[str, dict[str, Any]] = {
         "xent, 150 steps": {"steps": 150},
         "xent, 500 steps": {"steps": 500},
-        "xent, 1500 steps": {"steps": 1500},
+        "xent, 1000 steps": {"steps": 1000},
         "pgd 0.1": {"pgd": 0.1},
-        "pgd 0.2": {"pgd": 0.2, "steps": 600},
+        "pgd 0.2": {"pgd": 0.2, "steps": 400},
         "trades 0.1": {"pgd": 0.1, "trades": 6.0},
         "linf 0.1, first order": {"norm": inf, "gamma": 0.1, **first},
         "linf 0.5, first order": {"norm": inf, "gamma": 0.5, **first},
-        "linf 2, first order": {"norm": inf, "gamma": 2.0, "steps": 600, **first},
+        "linf 2, first order": {"norm": inf, "gamma": 2.0, "steps": 400, **first},
         "l2 0.5, first order": {"norm": 2, "gamma": 0.5, **first},
-        "l2 4, first order": {"norm": 2, "gamma": 4.0, "steps": 600, **first},
+        "l2 4, first order": {"norm": 2, "gamma": 4.0, "steps": 400, **first},
         "l1 4, first order": {"norm": 1, "gamma": 4.0, **first},
         "linf 0.1, exact": {"norm": inf, "gamma": 0.1, **exact},
         "l2 0.5, exact": {"norm": 2, "gamma": 0.5, **exact},
@@ -217,10 +217,11 @@ def main() -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     done = {(line["cell"], line["seed"]) for line in lines}
-    for seed in range(SEEDS):
-        for name, (data, how, trick) in cells().items():
-            if (name, seed) in done or (data == "mnist" and seed > 1):
-                continue
+    wanted = [(name, seed) for seed in range(SEEDS) for name in cells()]
+    # MNIST last, and two seeds of it, because one of its networks costs as much as ten others.
+    for name, seed in sorted(wanted, key=lambda one: one[0].startswith("MNIST")):
+        data, how, trick = cells()[name]
+        if (name, seed) not in done and (data == "digits" or seed < 2):
             line = {"cell": name, "seed": seed, **examined(data, dict(how), trick, seed)}
             lines.append(line)
             with path.open("a") as file:

@@ -78,8 +78,8 @@ def _search(model: nn.Module, x: Tensor, y: Tensor, norm: Norm, steps: int) -> t
     everyone = torch.arange(len(x), device=x.device)
     attacks: dict[Norm, list[Any]] = {
         "l1": [fa.L1FMNAttack(steps=steps)],
-        "l2": [fa.DDNAttack(steps=steps), fa.L2DeepFoolAttack(steps=DEEPFOOL_STEPS)],
-        "linf": [fa.LInfFMNAttack(steps=steps), fa.LinfDeepFoolAttack(steps=DEEPFOOL_STEPS)],
+        "l2": [fa.DDNAttack(steps=steps), fa.L2DeepFoolAttack(steps=min(steps, DEEPFOOL_STEPS))],
+        "linf": [fa.LInfFMNAttack(steps=steps), fa.LinfDeepFoolAttack(steps=min(steps, DEEPFOOL_STEPS))],
     }
     for attack in attacks[norm]:
         take(attack.run(wrapped, x, y), everyone)

@@ -1,7 +1,7 @@
 """Signs that an attack failed for a reason of its own (Pintor et al., 2022, "Indicators of attack failure").
 
 Each function returns one value from 0 to 1, the share of samples that show the sign or a loss of accuracy;
-`ADVICE` says what each sign means and what to do about it. The limits are in conf/audit.yaml.
+`ADVICE` says what each sign means and what to do about it. The limits are in conf/audit_limits.yaml.
 """
 
 import torch

@@ -131,7 +131,10 @@ def load_images(place: str, size: int | None) -> tuple[Tensor, Tensor]:
             f"images={place} names no images: it must be an .npz with x and y, a folder with a folder per "
             "class, or a pattern of files NAME_CLASS.png."
         )
-    return torch.stack([_read(path, size) for path, _ in labelled]), torch.tensor([y for _, y in labelled])
+    pictures = [_read(path, size) for path, _ in labelled]
+    if len({picture.shape for picture in pictures}) > 1:
+        raise UserError(f"images={place} have several sizes: set size to the network's, as in size=224.")
+    return torch.stack(pictures), torch.tensor([y for _, y in labelled])
 
 
 def _read(path: Path, size: int | None) -> Tensor:

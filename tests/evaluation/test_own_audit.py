@@ -113,6 +113,9 @@ def test_images_of_files_have_their_classes_from_folders_or_names(tmp_path):
     assert load_images(str(tmp_path / "numbered"), None)[1].tolist() == [7]
     x, y = load_images(str(tmp_path / "photo_*.png"), 16)
     assert (x.shape, y.tolist()) == ((1, 3, 16, 16), [243])
+    Image.fromarray(pixels[2, :5]).save(tmp_path / "photo_01_4.png")
+    with pytest.raises(UserError, match="have several sizes"):
+        load_images(str(tmp_path / "photo_*.png"), None)
     with pytest.raises(UserError, match="names no images"):
         load_images(str(tmp_path / "nothing_*.png"), None)
 
