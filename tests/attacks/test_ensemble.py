@@ -54,8 +54,8 @@ def trained(kind, x, y, steps=300):
         torch.manual_seed(0)
         net = make_net()
     options = {
-        "first_order": {"norm": float("inf"), "gamma": 2.0, "gradient_mode": "first_order"},
-        "exact": {"norm": float("inf"), "gamma": 0.1, "gradient_mode": "exact"},
+        "first_order": {"norm": float("inf"), "gamma": 2.0},
+        "exact": {"norm": float("inf"), "gamma": 0.1, "exact": True},
     }.get(kind)
     optimizer = torch.optim.Adam(net.parameters(), 0.003)
     generator = torch.Generator().manual_seed(0)
