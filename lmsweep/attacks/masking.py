@@ -87,7 +87,7 @@ def measure(
     strong = attack.model_copy(update={"epsilons": strengths})
     members = strong.members() if isinstance(strong, Ensemble) else {strong.kind: strong}
     # The last point counts, as in the paper; where the way counts is a sign of its own.
-    attacks = {
+    attacks: dict[str, tuple[Attack, bool]] = {
         "fgsm": (FGSM(epsilons=strengths), False),
         "ifgsm": (claim, False),
         "ifgsm, every step": (claim, True),
