@@ -62,7 +62,8 @@ class Parseval(Method):
         """Start from orthonormal layers and from means in place of sums."""
         with torch.no_grad():
             for layer, factor in constrained(network, self.output):
-                nn.init.orthogonal_(layer.weight, 1 / factor)
+                fresh = torch.empty(layer.weight.shape)  # contiguous, whatever the order of memory is
+                layer.weight.copy_(nn.init.orthogonal_(fresh, 1 / factor))
         for block in network.modules():
             if "mix" in block._parameters:
                 block.register_parameter("mix", nn.Parameter(torch.tensor([0.5, 0.5])))
