@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from lmsweep.config.fields import Count, Name, Node, Positive, Unit, checked
+from lmsweep.config.groups import ModelConfig, TrackingConfig
 from lmsweep.config.identity import run_id
-from lmsweep.config.run import ModelConfig, TrackingConfig
 from lmsweep.errors import ConfigError
 
 if TYPE_CHECKING:

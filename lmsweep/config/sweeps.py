@@ -16,8 +16,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 
 from lmsweep.config.grid import GridConfig, expand, parse_grid
+from lmsweep.config.groups import TrackingConfig
 from lmsweep.config.hydra import Composer, as_dict, composed_value, config_folder
-from lmsweep.config.run import Request, RunConfig, TrackingConfig, check_sweepable, split
+from lmsweep.config.run import Request, RunConfig, check_sweepable, split
 from lmsweep.errors import ConfigError
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.config.run import RunConfig, TrackingConfig
+from lmsweep.config.groups import TrackingConfig
+from lmsweep.config.run import RunConfig
 from lmsweep.provenance import version_name
 
 if TYPE_CHECKING:  # importing it imports pandas

@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.config.run import RunConfig, TrackingConfig
+from lmsweep.config.groups import TrackingConfig
+from lmsweep.config.run import RunConfig
 from lmsweep.store.sweeps import sweeps_of
 from lmsweep.tracking.card import Card, attack_card, attack_metric, figure_card, folder_of, run_card
 from lmsweep.tracking.tracker import Guard, Line, Tracker, guarded

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from lmsweep.config.groups import TrackingConfig
 from lmsweep.config.identity import dotted
-from lmsweep.config.run import TrackingConfig
 from lmsweep.figures.markdown import table
 from lmsweep.tracking.card import Card
 from lmsweep.tracking.tracker import Line, Tracker

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from lmsweep.config.run import TrackingConfig
+from lmsweep.config.groups import TrackingConfig
 from lmsweep.errors import UserError
 
 FAILED = "upload-failed"  # in the folder of all W&B runs: touched when an upload does not get through

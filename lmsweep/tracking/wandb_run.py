@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.config.run import TrackingConfig
+from lmsweep.config.groups import TrackingConfig
 from lmsweep.files import write_atomically
 from lmsweep.tracking.card import TRAIN, Card, attack_metric
 from lmsweep.tracking.tracker import Line, Tracker

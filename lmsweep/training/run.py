@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from lmsweep.config.acquisition import NO_ACQUISITION
-from lmsweep.config.run import CONSTANT, NO_TELEMETRY, RunConfig
+from lmsweep.config.groups import CONSTANT, NO_TELEMETRY
+from lmsweep.config.run import RunConfig
 from lmsweep.data import Dataset, Split, fixed_choice
 from lmsweep.errors import ConfigError
 from lmsweep.files import Lease

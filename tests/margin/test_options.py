@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from lmsweep.config.run import MarginConfig
+from lmsweep.config.groups import MarginConfig
 from lmsweep.margin import MarginLoss, margin_distance, margin_loss
 from lmsweep.margin.options import MarginOptions, declared
 
