@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from lmsweep.commands import WORDS
-from lmsweep.figures.markdown import with_overview
+from lmsweep.figures.pages.markdown import with_overview
 from lmsweep.figures.record import read_records
 
 ROOT = Path(__file__).resolve().parent.parent

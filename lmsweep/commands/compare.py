@@ -10,7 +10,7 @@ from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.commands.store import results_table
 from lmsweep.config.identity import dotted
 from lmsweep.evaluation.runs import find_run
-from lmsweep.figures.grids import METRIC, NOT_TRAINED, cells, text_of
+from lmsweep.figures.pages.grids import METRIC, NOT_TRAINED, cells, text_of
 from lmsweep.store.sweeps import runs_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.figures.make import spec_of
-from lmsweep.figures.markdown import between, table
+from lmsweep.figures.pages.markdown import between, table
 from lmsweep.figures.stages import pilot_runs, reporting_runs
 from lmsweep.files import write_atomically
 from lmsweep.provenance import machine_name

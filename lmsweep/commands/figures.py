@@ -21,11 +21,11 @@ from lmsweep.errors import UserError
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures.claims.verdicts import HEAD, claim_rows
 from lmsweep.figures.explain import explain
-from lmsweep.figures.grids import Grid
 from lmsweep.figures.make import make_figure, spec_of
-from lmsweep.figures.markdown import results_page, with_overview
+from lmsweep.figures.pages.grids import Grid
+from lmsweep.figures.pages.markdown import results_page, with_overview
+from lmsweep.figures.pages.report import write_report
 from lmsweep.figures.record import Record, read_record, read_records
-from lmsweep.figures.report import write_report
 from lmsweep.figures.table import MEAN_TOLERANCE, differences, read_csv
 from lmsweep.files import write_atomically
 from lmsweep.store.archive import pack

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from lmsweep.errors import UserError
-from lmsweep.figures.live import live_figure, live_page
+from lmsweep.figures.pages.live import live_figure, live_page
 
 HOST = "127.0.0.1"
 Answer = tuple[str, bytes]  # content type and content

@@ -9,7 +9,7 @@ from lmsweep.errors import ConfigError
 
 
 class AcquisitionConfig(Node):
-    """`acquisition`: the options of `lmsweep.training.acquisition`, active learning."""
+    """`acquisition`: the options of `lmsweep.training.active.acquisition`, active learning."""
 
     score: Annotated[
         Literal["none", "random", "max_entropy", "bald"],

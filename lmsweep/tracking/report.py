@@ -11,7 +11,7 @@ from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.claims.kinds import Claim
 from lmsweep.figures.claims.verdicts import HEAD, ClaimRow, claim_rows
 from lmsweep.figures.drawing.style import method_style
-from lmsweep.figures.markdown import table
+from lmsweep.figures.pages.markdown import table
 from lmsweep.figures.record import Record
 from lmsweep.figures.select import SENTENCES
 from lmsweep.figures.spec import FigureSpec

@@ -8,7 +8,7 @@ import yaml
 
 from lmsweep.config.groups import TrackingConfig
 from lmsweep.config.identity import dotted
-from lmsweep.figures.markdown import table
+from lmsweep.figures.pages.markdown import table
 from lmsweep.tracking.card import Card
 from lmsweep.tracking.tracker import Line, Tracker
 

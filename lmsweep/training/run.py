@@ -24,7 +24,7 @@ from lmsweep.errors import ConfigError
 from lmsweep.files import Lease
 from lmsweep.margin import MarginLoss
 from lmsweep.provenance import energy_joules, provenance
-from lmsweep.training.acquisition import (
+from lmsweep.training.active.acquisition import (
     ACQUISITION,
     CURVE,
     Acquisition,

@@ -5,8 +5,8 @@ import json
 import pandas as pd
 import pytest
 
-from lmsweep.figures.grids import METRIC, Grid, axes_of, cells, draw_grid
-from lmsweep.figures.report import write_report
+from lmsweep.figures.pages.grids import METRIC, Grid, axes_of, cells, draw_grid
+from lmsweep.figures.pages.report import write_report
 from lmsweep.store.sweeps import own_grids, record_sweep
 from tests.figures.drawn import draw, record
 from tests.figures.test_report import Page

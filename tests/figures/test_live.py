@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from lmsweep.figures.live import figure_of, live_figure
-from lmsweep.figures.report import PNG_END, PNG_START
+from lmsweep.figures.pages.live import figure_of, live_figure
+from lmsweep.figures.pages.report import PNG_END, PNG_START
 from lmsweep.store.store import Store
 from tests.figures.test_report_in_chromium import chromium, needs_a_browser  # noqa: F401 - a fixture
 from tests.figures.test_stages import GRID

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.errors import UserError
-from lmsweep.figures.markdown import OLD_RULE
+from lmsweep.figures.pages.markdown import OLD_RULE
 from lmsweep.figures.record import Record, build_record, read_record, read_records, write_record
 from lmsweep.figures.statistics import RULE
 from lmsweep.files import write_json

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lmsweep.errors import UserError
+from lmsweep.figures.pages.report import write_report
 from lmsweep.figures.record import read_record
-from lmsweep.figures.report import write_report
 from tests.figures.drawn import ATTRIBUTE, NASTY, UNICODE, claim, draw, nasty_record, record
 
 VOID = {"meta", "link", "img", "input", "wbr", "br"}
@@ -258,4 +258,4 @@ def test_the_wheel_holds_template_style_and_script(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     for name in ("page.html", "page.css", "page.js"):
-        assert f"lmsweep/figures/templates/{name}" in names
+        assert f"lmsweep/figures/pages/templates/{name}" in names

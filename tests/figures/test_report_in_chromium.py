@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.figures.report import write_report
+from lmsweep.figures.pages.report import write_report
 from lmsweep.figures.words import NOTHING
 from tests.figures.drawn import draw, nasty_record, record
 

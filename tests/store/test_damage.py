@@ -23,8 +23,8 @@ from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures import make
+from lmsweep.figures.pages.report import write_report
 from lmsweep.figures.record import read_record
-from lmsweep.figures.report import write_report
 from lmsweep.figures.table import read_csv
 from lmsweep.files import DamagedError, read_json, write_json
 from lmsweep.store import index

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from lmsweep.training import scores
-from lmsweep.training.scores import bald_scores, max_entropy_scores
+from lmsweep.training.active import scores
+from lmsweep.training.active.scores import bald_scores, max_entropy_scores
 
 PASSES, IMAGES, CLASSES = 7, 40, 5
 

@@ -15,8 +15,8 @@ from lmsweep.data import Dataset, EvaluationBatches, Split, StreamedSplit
 from lmsweep.errors import ConfigError
 from lmsweep.margin.temporary import evaluating
 from lmsweep.seeds import derive_seed
+from lmsweep.training.active.scores import bald_scores, max_entropy_scores
 from lmsweep.training.evaluate import evaluation_batch
-from lmsweep.training.scores import bald_scores, max_entropy_scores
 
 ACQUISITION = "lmsweep_acquisition"  # the key of what a checkpoint knows of earlier rounds
 CURVE = "curve"  # the key of the curve, in results and beside what was measured

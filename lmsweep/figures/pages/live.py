@@ -18,7 +18,7 @@ from lmsweep.config.sweeps import Sweep, read_sweep, scales, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.figures.drawing.layout import png
 from lmsweep.figures.make import unfinished
-from lmsweep.figures.report import environment, policy
+from lmsweep.figures.pages.report import environment, policy
 from lmsweep.store.overview import STATES, Row, overview
 from lmsweep.store.overview import sweeps as sweeps_by_state
 from lmsweep.store.store import Store
@@ -44,7 +44,7 @@ def live_page(outputs: Path) -> str:
         }
         for name, counts in sweeps_by_state(outputs, rows, damaged)
     ]
-    style = files("lmsweep.figures").joinpath("templates", "page.css").read_text(encoding="utf-8")
+    style = files("lmsweep.figures.pages").joinpath("templates", "page.css").read_text(encoding="utf-8")
     running = [row for row in rows if row["state"] == "running"]
     return (
         environment()

@@ -22,7 +22,7 @@ from lmsweep.config.identity import dotted
 from lmsweep.errors import UserError
 from lmsweep.figures.claims.verdicts import claim_rows
 from lmsweep.figures.drawing.style import method_style
-from lmsweep.figures.grids import METRIC, Grid, axes_of, cells, draw_grid
+from lmsweep.figures.pages.grids import METRIC, Grid, axes_of, cells, draw_grid
 from lmsweep.figures.record import Missing, Record, Selected, read_records
 from lmsweep.figures.statistics import Verdict
 from lmsweep.figures.words import count, text, version_of
@@ -214,7 +214,7 @@ def render(records: Mapping[Path, Record], grids: Sequence[Grid] = ()) -> str:
     sections = [section(path, record) for path, record in records.items()]
     figures = groupby(sections, key=lambda one: one["record"].figure)
     script, style = (
-        files("lmsweep.figures").joinpath("templates", name).read_text(encoding="utf-8")
+        files("lmsweep.figures.pages").joinpath("templates", name).read_text(encoding="utf-8")
         for name in ("page.js", "page.css")
     )
     return (
@@ -237,7 +237,7 @@ def render(records: Mapping[Path, Record], grids: Sequence[Grid] = ()) -> str:
 def environment() -> Environment:
     """Jinja, for the templates of this package."""
     found = Environment(
-        loader=PackageLoader("lmsweep.figures"),
+        loader=PackageLoader("lmsweep.figures.pages"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -1,0 +1,1 @@
+"""Figures and sweeps as pages: Markdown in results/, a report for a browser, a live page."""

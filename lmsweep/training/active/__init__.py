@@ -1,0 +1,1 @@
+"""Active learning: what a network is unsure of is labelled next."""
