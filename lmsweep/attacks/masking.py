@@ -23,6 +23,14 @@ from lmsweep.margin.temporary import frozen
 
 Verdict = Literal["consistent", "gradients masked", "attack too weak to say"]
 GRADIENT_FREE = "search"
+# Signs that gradients mislead an attack, so that its failure says nothing about the network.
+OF_MASKING = (
+    "zero_gradients",
+    "unstable_predictions",
+    "unconstrained_fails",
+    "every_unconstrained_fails",
+    "gradient_free_wins",
+)
 # Signs that the strongest attacks failed as well, so that their accuracy may be too high.
 OF_THE_STRONGEST = ("unstable_predictions", "incomplete_optimisation", "every_unconstrained_fails")
 
@@ -177,7 +185,11 @@ def _of_samples(
 
 
 def judge(evidence: Evidence, thresholds: Thresholds) -> tuple[Verdict, list[str]]:
-    """The verdict, and its reasons: the gap, then every sign with its value and what to do about it."""
+    """The verdict, and its reasons: the gap, then every sign with its value and what to do about it.
+
+    A gap alone does not tell masking: on sound networks IFGSM may simply be weaker than the worst of all
+    attacks. Masking needs a sign that gradients mislead.
+    """
     gap, at = evidence.gap
     epsilon, claimed, left = evidence.epsilons[at], evidence.curves["ifgsm"][at], evidence.worst[at]
     raised = {
@@ -188,7 +200,11 @@ def judge(evidence: Evidence, thresholds: Thresholds) -> tuple[Verdict, list[str
     signs = [f"{ADVICE[name][0].format(value)}: {ADVICE[name][1]}" for name, value in raised.items()]
     if gap > thresholds.gap:
         first = f"IFGSM leaves {claimed:.1%} accuracy at epsilon {epsilon:g}, where the worst of all attacks "
-        return "gradients masked", [f"{first}leaves {left:.1%}", *signs]
+        first += f"leaves {left:.1%}"
+        if any(name in raised for name in OF_MASKING):
+            return "gradients masked", [first, *signs]
+        advice = "no sign of masking, so IFGSM is too weak here: report the worst of all attacks"
+        return "attack too weak to say", [first, advice, *signs]
     weak = [name for name in OF_THE_STRONGEST if name in raised]
     if weak:
         return "attack too weak to say", [

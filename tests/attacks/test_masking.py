@@ -147,7 +147,8 @@ def test_each_sign_is_named_with_its_value_and_advice(name):
     assert verdict == ("attack too weak to say" if weak else "consistent")
     assert any("23.7%" in reason and ADVICE[name][1] in reason for reason in reasons)
     masked, reasons = judge(replace(evidence, worst=[0.47, 0.04]), thresholds)
-    assert masked == "gradients masked"
+    # IFGSM may be weaker without any fault of the gradients.
+    assert masked == ("gradients masked" if name in masking.OF_MASKING else "attack too weak to say")
     assert "leaves 10.0% accuracy at epsilon 0.2, where the worst of all attacks leaves 4.0%" in reasons[0]
     assert any("23.7%" in reason for reason in reasons[1:])
 
