@@ -24,7 +24,7 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from lmsweep.attacks import Ensemble, attack_curve, pgd
-from lmsweep.attacks.masking import OF_THE_STRONGEST, Evidence, Thresholds, judge, measure
+from lmsweep.attacks.measures.masking import OF_THE_STRONGEST, Evidence, Thresholds, judge, measure
 from lmsweep.config.hydra import composed
 from lmsweep.data import digits, mnist
 from lmsweep.margin import margin_loss

@@ -1,13 +1,13 @@
 """Attacks and robustness measurements on any network from [0, 1] pixels to logits."""
 
-from lmsweep.attacks import masking
 from lmsweep.attacks.apgd import APGD, apgd
 from lmsweep.attacks.attack import Attack, Clean, Strengths
-from lmsweep.attacks.curve import Curve, attack_curve, transfer_curves, transfer_matrix
 from lmsweep.attacks.ensemble import Ensemble
 from lmsweep.attacks.fgsm import FGSM, fgsm
 from lmsweep.attacks.gaussian import GaussianNoise, gaussian_noise
 from lmsweep.attacks.ifgsm import IFGSM, ifgsm
+from lmsweep.attacks.measures import masking
+from lmsweep.attacks.measures.curve import Curve, attack_curve, transfer_curves, transfer_matrix
 from lmsweep.attacks.minimal import MinimalNorm
 from lmsweep.attacks.pgd import PGD, pgd
 from lmsweep.attacks.search import RandomSearch, random_search

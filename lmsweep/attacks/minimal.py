@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from lmsweep.attacks.attack import BallAttack, Clean, Count
 from lmsweep.attacks.balls import per_sample, project
-from lmsweep.attacks.distances import minimal_examples
+from lmsweep.attacks.measures.distances import minimal_examples
 from lmsweep.attacks.trajectory import Examples, unsettled
 
 

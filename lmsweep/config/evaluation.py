@@ -65,7 +65,7 @@ class EvaluationConfig(StoredRunsConfig):
 
 
 class ThresholdsConfig(Node):
-    """`thresholds`: see `lmsweep.attacks.masking.Thresholds`."""
+    """`thresholds`: see `lmsweep.attacks.measures.masking.Thresholds`."""
 
     gap: Unit
     zero_gradients: Unit

@@ -77,7 +77,7 @@ def _source(config: AuditConfig, run: StoredRun) -> StoredRun | None:
 
 def judged(config: AuditKeys, results: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The verdict on stored evidence, and its reasons."""
-    from lmsweep.attacks.masking import Evidence, Thresholds, judge
+    from lmsweep.attacks.measures.masking import Evidence, Thresholds, judge
 
     evidence, thresholds = Evidence(**results["evidence"]), Thresholds(**config.thresholds.model_dump())
     return judge(evidence, thresholds)

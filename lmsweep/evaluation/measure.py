@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from lmsweep import attacks
-from lmsweep.attacks.distances import compare_distances
+from lmsweep.attacks.measures.distances import compare_distances
 from lmsweep.config.evaluation import (
     REGIONS_FILE,
     AuditConfig,

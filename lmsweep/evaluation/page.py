@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 from torch import Tensor
 
-from lmsweep.attacks.indicators import ADVICE
+from lmsweep.attacks.measures.indicators import ADVICE
 
 TEMPLATE = Path(__file__).with_name("audit_page.html")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmsweep.attacks.distances import compare_distances, linearised_distances, minimal_distances
+from lmsweep.attacks.measures.distances import compare_distances, linearised_distances, minimal_distances
 
 DUAL = {"l1": float("inf"), "l2": 2.0, "linf": 1.0}
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from lmsweep.attacks import FGSM, IFGSM, Ensemble, masking
 from lmsweep.attacks.attack import Clean
-from lmsweep.attacks.indicators import ADVICE, incomplete_optimisation, unstable_predictions
-from lmsweep.attacks.masking import Evidence, Thresholds, judge, measure
+from lmsweep.attacks.measures.indicators import ADVICE, incomplete_optimisation, unstable_predictions
+from lmsweep.attacks.measures.masking import Evidence, Thresholds, judge, measure
 from tests.attacks.conftest import Scaled
 
 THRESHOLDS = Thresholds(

@@ -22,7 +22,7 @@ from lmsweep.attacks import (
     random_search,
     transfer_curves,
 )
-from lmsweep.attacks.distances import linearised_distances, minimal_distances
+from lmsweep.attacks.measures.distances import linearised_distances, minimal_distances
 
 ATTACKS = {
     "fgsm": fgsm,

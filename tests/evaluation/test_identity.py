@@ -5,7 +5,7 @@ import functools
 
 import pytest
 
-from lmsweep.attacks.indicators import ADVICE
+from lmsweep.attacks.measures.indicators import ADVICE
 from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, Measurement, parse_as
 from tests.evaluation.conftest import composed
 

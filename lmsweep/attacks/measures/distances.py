@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lmsweep.attacks.balls import ORDERS, Norm, lengths
-from lmsweep.attacks.curve import tracked
+from lmsweep.attacks.measures.curve import tracked
 from lmsweep.margin import margin_distance
 from lmsweep.margin.temporary import frozen
 from lmsweep.seeds import derive_seed

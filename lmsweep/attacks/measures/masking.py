@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from lmsweep.attacks.apgd import APGD
 from lmsweep.attacks.attack import Attack, Clean
-from lmsweep.attacks.curve import Batches, Curve, attack_curve, transfer_curves
 from lmsweep.attacks.ensemble import Ensemble
 from lmsweep.attacks.fgsm import FGSM
 from lmsweep.attacks.ifgsm import IFGSM
-from lmsweep.attacks.indicators import ADVICE, incomplete_optimisation, unstable_predictions
+from lmsweep.attacks.measures.curve import Batches, Curve, attack_curve, transfer_curves
+from lmsweep.attacks.measures.indicators import ADVICE, incomplete_optimisation, unstable_predictions
 from lmsweep.margin.temporary import frozen
 
 Verdict = Literal["consistent", "gradients masked", "attack too weak to say"]

@@ -1,0 +1,1 @@
+"""What is measured with attacks: curves, distances to the boundary, signs of masking."""
