@@ -47,7 +47,7 @@ def test_a_threshold_changes_the_verdict_and_attacks_nothing_again(runs, monkeyp
     monkeypatch.setattr(masking, "measure", None)  # calling it would fail
     same, after = examine(runs, "xent0", "thresholds.gap=0")
     assert same.path == folder.path
-    assert (before["verdict"], after["verdict"]) == ("consistent", "gradients masked")
+    assert (before["verdict"], after["verdict"]) == ("consistent", "attack too weak to say")
     assert "worst of all attacks" in after["reasons"][0]
 
 

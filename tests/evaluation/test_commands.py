@@ -77,7 +77,7 @@ BAD = {
     "+attack.snrs=[33] attack=pgd": "There is no key attack.snrs; attack has epsilons, target",
     "attack=pgd attack.steps=null": "attack.steps=null is not allowed: it must be a whole number >= 1",
     "attack.alpha=null": "attack.alpha=null is not allowed: it must be a number > 0",
-    "attack.kind=trajectory": "attack.kind=trajectory is not allowed (no attack is defined there): it must be apgd",
+    "attack.kind=balls": "attack.kind=balls is not allowed (no attack is defined there): it must be apgd",
     "attack.kind=no.such": "attack.kind=no.such is not allowed (No module named 'no'): it must be apgd",
     "source=all attack=gaussian": "source=all is not allowed with attack.kind=gaussian",
     "source=xent split=val": "split=val is not allowed with examples of run ",
