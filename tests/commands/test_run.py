@@ -248,7 +248,7 @@ BAD_INPUTS = {
     "+margin.extra=3": ("margin.extra", "layer_weights"),
     "modell=x": ("modell", "model"),
     "+model.widht=3": ("model.widht", "width"),
-    "model.width=-3": ("model.width=-3", "negative"),
+    "model.width=-3": ("model.width=-3", "it must be a number > 0"),
     "model._target_=no.such": ("model._target_=no.such", "No module"),
     "trainer.max_steps=1.5": ("trainer.max_steps=1.5", "a whole number >= 1"),
     "trainer.precision=8": ("trainer.precision=8", "32-true"),

@@ -139,7 +139,7 @@ def test_the_configuration_can_be_shown(runs):
     [
         (("nope",), 1, "There is no run nope in "),
         ((), 2, "There is no run to evaluate"),
-        (("nope", "quereis=3"), 2, "There is no key quereis; the configuration has runs, checkpoint"),
+        (("nope", "quereis=3"), 2, "There is no key quereis; the configuration has epsilons, alpha"),
         (
             ("nope", "thresholds.gap=2"),
             2,

@@ -208,7 +208,7 @@ FIGURE = (
     *("fig3_mnist_ifgsm", "seed=0,1", "method=xent,margin", "margin.layers=all", "margin.norm=1,2"),
     *("trainer.max_steps=2", "trainer.val_every=2", "trainer.batch_size=8"),
     "++grid.evaluation=['samples=10','attack.alpha=0.1']",
-    "++grid.audit=['samples=10','queries=2','restarts=1','pgd_steps=2','alpha=0.1']",
+    "++grid.audit=['samples=10','attack.queries=2','attack.targets=1','attack.apgd_steps=2','attack.minimal_steps=2','alpha=0.1']",
 )
 
 

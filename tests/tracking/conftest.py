@@ -36,7 +36,14 @@ def _sweep(outputs: Path) -> Tracked:
     with wandb_server() as server:
         environment = {**os.environ, **server.environment(), "LMSWEEP_OUTPUTS": str(outputs)}
         words = command(
-            *("sweep=fig2_mnist_noise", "scale=smoke", "method=margin", "margin.norm=2", "seed=0"),
+            *(
+                "sweep=fig2_mnist_noise",
+                "scale=smoke",
+                "method=margin",
+                "margin.norm=2",
+                "seed=0",
+                "margin.exact=false",
+            ),
             *("data.label_noise=0", "tracking=wandb", "tracking.checkpoint=true", "telemetry.every=10"),
             "model._target_=lmsweep.models.ConvNet,tests.sweep.raising.Raising",
             "trainer.log_every=10",
