@@ -42,6 +42,7 @@ def test_a_white_box_evaluation_leaves_its_files_and_is_cached(runs):
     assert folder.results.stat().st_mtime_ns == stamp
 
 
+@pytest.mark.slow
 def test_every_file_in_conf_attack_can_be_run(runs):
     outputs, ids = runs
     few = {"pgd": ("attack.restarts=1",), "search": ("attack.queries=5",)}
