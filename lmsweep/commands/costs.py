@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmsweep.commands.common import parser_of, reported
-from lmsweep.commands.jobs import steps_of, training_job
+from lmsweep.commands.jobs import total_steps, training_job
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
@@ -62,7 +62,7 @@ def costs(sweeps: Sequence[Sweep], *, hours: bool = True) -> list[Row]:
     plan = Plan.of([training_job(run) for run in everything.values()])
     seconds = estimate(plan, list(plan.jobs), places(plan)) if hours else {}
     return [
-        Row(figure, grid, len(runs), _steps(runs), _hours(plan, runs, seconds) if hours else "")
+        Row(figure, grid, len(runs), total_steps(runs), _hours(plan, runs, seconds) if hours else "")
         for figure, grid, runs in [
             *((name, grids[name], runs) for name, runs in asked.items()),
             ("all together", whole, everything),
@@ -79,10 +79,6 @@ def as_table(rows: Sequence[Row]) -> str:
 def _trained(sweep: Sweep) -> dict[str, RunConfig]:
     spec = spec_of(sweep)
     return {**pilot_runs(sweep, spec), **reporting_runs(sweep, spec, guess=True)}
-
-
-def _steps(runs: dict[str, RunConfig]) -> int:
-    return sum(steps_of(run) for run in runs.values())
 
 
 def _hours(plan: Plan, runs: dict[str, RunConfig], seconds: dict[str, Seconds]) -> str:

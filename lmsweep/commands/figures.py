@@ -224,7 +224,8 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
     for name in chosen:
         for suffix in KEPT:
             shutil.copyfile(drawn / f"{name}{suffix}", kept / f"{name}{suffix}")
-        _keep_results(outputs, kept, name, scale)
+    if scale != "smoke":  # which is trained again in minutes
+        _keep_results(outputs, kept, chosen, scale)
     page = kept / "README.md"
     records = list(read_records(results).values())
     write_atomically(page, results_page([record for record in records if record.scale == scale], scale))
@@ -235,14 +236,14 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
     return page
 
 
-def _keep_results(outputs: Path, kept: Path, name: str, scale: str) -> None:
-    """Pack what a figure is drawn from, without weights, so that it can be drawn again on any machine."""
-    if scale == "smoke":  # trained again in minutes
-        return
-    asked = {(name, scale), (name, scale + PILOT)}
-    runs = [run for run, sweeps in sweeps_by_run(outputs).items() if asked & set(sweeps)]
-    if runs:
-        pack(outputs, kept / f"{name}.zip", runs)
+def _keep_results(outputs: Path, kept: Path, figures: Sequence[str], scale: str) -> None:
+    """Pack what each figure is drawn from, without weights, so that it can be drawn again on any machine."""
+    by_run = sweeps_by_run(outputs)
+    for name in figures:
+        asked = {(name, scale), (name, scale + PILOT)}
+        runs = [run for run, sweeps in by_run.items() if asked & set(sweeps)]
+        if runs:
+            pack(outputs, kept / f"{name}.zip", runs)
 
 
 def report_command() -> None:

@@ -119,6 +119,11 @@ def accuracies(results: Results) -> str:
     return f"{told}  ({'; '.join(results['remarks'])})" if results.get("remarks") else told
 
 
+def total_steps(runs: Mapping[str, RunConfig]) -> int:
+    """How many steps the training of all runs takes."""
+    return sum(steps_of(run) for run in runs.values())
+
+
 def steps_of(config: RunConfig) -> int:
     """The steps of a run; active learning trains anew in every round."""
     return config.trainer.max_steps * (1 + config.acquisition.rounds * config.acquisition.active)

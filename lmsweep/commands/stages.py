@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lmsweep.commands.jobs import mirror_late, steps_of, training_job
+from lmsweep.commands.jobs import mirror_late, total_steps, training_job
 from lmsweep.config.run import Request, RunConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import UserError
@@ -57,7 +57,7 @@ def announce(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request)
         print(
             f"Two stages: {len(first)} runs {_seeds(first)} choose the settings of "
             f"{len(runs) - len(first)} that report. {len(runs)} runs in place of {len(grid)} spare "
-            f"{1 - _steps(runs) / _steps(grid):.0%} of the steps.",
+            f"{1 - total_steps(runs) / total_steps(grid):.0%} of the steps.",
             flush=True,
         )
 
@@ -119,7 +119,3 @@ def _together(parts: Iterable[Mapping[str, RunConfig]]) -> Runs:
 def _seeds(runs: Runs) -> str:
     seeds = sorted({run.seed for run in runs.values()})
     return f"on seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-
-
-def _steps(runs: Runs) -> int:
-    return sum(steps_of(run) for run in runs.values())

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from lmsweep.attacks.trajectory import logit_margin, per_sample, project
 from lmsweep.margin.temporary import frozen
 from lmsweep.methods.method import Count, Method, Positive, Step
-from lmsweep.seeds import to_device
 
 BISECTIONS = 10  # the point on the boundary is known to a thousandth of the ball
 
@@ -45,16 +44,25 @@ def divergence(logits: Tensor, others: Tensor) -> Tensor:
     return (log_p.exp() * (log_p - log_q)).sum(1)
 
 
-class Trades(Method):
-    """Cross-entropy plus beta * KL(p(x) || p(x')), x' the worst image of the ball (Zhang et al., 2019)."""
+class InABall(Method):
+    """What methods have in common that attack inside a ball; no method by itself."""
 
-    name: ClassVar[str] = "trades"
     further_passes: ClassVar[bool] = True
     makes_examples: ClassVar[bool] = True
-    beta: Positive
     epsilon: Positive
     alpha: Positive
     steps: Count
+
+    def climbed(self, objective: Callable[[Tensor], Tensor], x: Tensor, start: Tensor) -> Tensor:
+        """Images in the ball around `x` that `climb` reaches."""
+        return climb(objective, x, start, epsilon=self.epsilon, alpha=self.alpha, steps=self.steps)
+
+
+class Trades(InABall):
+    """Cross-entropy plus beta * KL(p(x) || p(x')), x' the worst image of the ball (Zhang et al., 2019)."""
+
+    name: ClassVar[str] = "trades"
+    beta: Positive
 
     def term(self, step: Step) -> Tensor:
         """The divergence between clean and adversarial answers; gradients flow through both."""
@@ -63,14 +71,7 @@ class Trades(Method):
             with torch.no_grad():
                 clean = network(x)
             start = x + 0.001 * noise(step)  # at x itself the divergence has no gradient
-            moved = climb(
-                lambda image: divergence(clean, network(image)),
-                x,
-                start,
-                epsilon=self.epsilon,
-                alpha=self.alpha,
-                steps=self.steps,
-            )
+            moved = self.climbed(lambda image: divergence(clean, network(image)), x, start)
         return self.beta * divergence(step.logits, step.again(moved)).mean()
 
 
@@ -91,7 +92,7 @@ def nearest_on_the_line(network: nn.Module, x: Tensor, far: Tensor, y: Tensor) -
     return torch.lerp(x, far, per_sample(high, x))
 
 
-class MMA(Method):
+class MMA(InABall):
     """Max-margin adversarial training (Ding et al., 2020): each sample at its own distance from the boundary.
 
     A sample that is right and can be fooled inside the ball counts by the cross-entropy of the nearest
@@ -99,12 +100,7 @@ class MMA(Method):
     """
 
     name: ClassVar[str] = "mma"
-    further_passes: ClassVar[bool] = True
-    makes_examples: ClassVar[bool] = True
     weight: Positive
-    epsilon: Positive
-    alpha: Positive
-    steps: Count
 
     def term(self, step: Step) -> Tensor:
         """The loss at the boundary, as a mean over the batch."""
@@ -112,14 +108,8 @@ class MMA(Method):
         with frozen(network):
             with torch.no_grad():
                 right = logit_margin(network(x), y) <= 0
-            far = climb(
-                lambda image: soft_logit_margin(network(image), y),
-                x,
-                project(x + self.epsilon * noise(step).clamp(-1, 1), x, self.epsilon, clip_pixels=True),
-                epsilon=self.epsilon,
-                alpha=self.alpha,
-                steps=self.steps,
-            )
+            start = project(x + self.epsilon * noise(step).clamp(-1, 1), x, self.epsilon, clip_pixels=True)
+            far = self.climbed(lambda image: soft_logit_margin(network(image), y), x, start)
             with torch.no_grad():
                 near = right & (logit_margin(network(far), y) > 0)
             boundary = nearest_on_the_line(network, x, far, y)
@@ -131,7 +121,5 @@ class MMA(Method):
 
 
 def noise(step: Step) -> Tensor:
-    """Standard normal noise in the shape of the images, the same for any number of processes."""
-    generator = torch.Generator().manual_seed(step.seed)
-    whole = torch.randn((step.share.whole(len(step.x)), *step.x.shape[1:]), generator=generator)
-    return to_device(step.share.of(whole), step.x.device).to(step.x.dtype)
+    """Standard normal noise in the shape of the images."""
+    return step.normal(*step.x.shape[1:]).to(step.x.dtype)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lmsweep.errors import ConfigError
 from lmsweep.margin.temporary import evaluating
-from lmsweep.seeds import ALL, Share
+from lmsweep.seeds import ALL, Share, to_device
 
 # Each description completes the sentence "it must be ..." in the error a user sees.
 Positive = Annotated[float, Field(gt=0, description="a number > 0")]
@@ -42,6 +42,12 @@ class Step:
     features: Tensor | None = None  # what went into the last linear layer, where the method says `features`
     seed: int = 0  # of this step: a resumed run draws the same numbers
     share: Share = ALL  # which samples of the whole batch these are
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normal numbers, `shape` of them for each sample, the same for any number of processes."""
+        generator = torch.Generator().manual_seed(self.seed)
+        whole = torch.randn(self.share.whole(len(self.x)), *shape, generator=generator)
+        return to_device(self.share.of(whole), self.x.device)
 
 
 class Method(BaseModel):

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from lmsweep.attacks.trajectory import per_sample
 from lmsweep.methods.method import Method, Positive, Step
-from lmsweep.seeds import to_device
 
 Projections = Annotated[
     int | None, Field(ge=1, description="a whole number >= 1, or null for all classes exactly")
@@ -39,9 +38,7 @@ def squared_jacobian(logits: Tensor, x: Tensor, directions: Tensor | None = None
 
 def unit_vectors(step: Step, count: int) -> Tensor:
     """Random directions of logits, (batch, count, classes), the same for any number of processes."""
-    generator = torch.Generator().manual_seed(step.seed)
-    whole = torch.randn(step.share.whole(len(step.x)), count, step.logits.shape[1], generator=generator)
-    return to_device(step.share.of(F.normalize(whole, dim=2)), step.x.device)
+    return F.normalize(step.normal(count, step.logits.shape[1]), dim=2)
 
 
 class Jacobian(Method):
