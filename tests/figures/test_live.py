@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.support.ui import WebDriverWait
 
 from lmsweep.figures.pages.live import figure_of, live_figure
 from lmsweep.figures.pages.report import PNG_END, PNG_START
@@ -84,18 +86,25 @@ def test_a_browser_shows_progress_failures_curves_and_the_figure_so_far(served, 
     outputs, address = served
     before = {path: path.stat().st_mtime_ns for path in outputs.rglob("results.json")}
     chromium.get(address)
-    text = chromium.find_element("tag name", "body").text
+
+    def seen(what):
+        """What the page says, as soon as it says something: it replaces itself, so no element is kept."""
+        wait = WebDriverWait(chromium, 600, ignored_exceptions=(WebDriverException,))
+        return wait.until(lambda browser: browser.execute_script(f"return {what}"))
+
+    text = seen("document.body.innerText")
     assert f"{FIGURE}-smoke-" in text
     assert "ArithmeticError: the network broke" in text
-    curve = chromium.find_element("css selector", "polyline").get_attribute("points")
+    curve = seen("document.querySelector('polyline').getAttribute('points')")
     assert len(curve.split()) == 4  # the run waits in its step 250, and looked every 50 steps
-    (picture,) = chromium.find_elements("css selector", "figure img")
-    wait_until(lambda: chromium.execute_script("return arguments[0].naturalWidth", picture) > 300, 120)
+    assert seen("document.querySelectorAll('figure img').length") == 1
+    assert seen("document.querySelector('figure img').naturalWidth > 300")
     chromium.save_screenshot(os.environ.get("LIVE_SCREENSHOT", str(outputs / "page.png")))
     assert [entry for entry in chromium.get_log("browser") if entry["level"] == "SEVERE"] == []
     # The page asks for itself again: what it says of the time changes.
-    at = chromium.find_element("css selector", "p.quiet").text
-    wait_until(lambda: chromium.find_element("css selector", "p.quiet").text != at, 120)
+    time = "document.querySelector('p.quiet').innerText"
+    at = seen(time)
+    wait_until(lambda: seen(time) != at)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert not (outputs / "figures").exists()
 
