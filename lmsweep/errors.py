@@ -13,5 +13,9 @@ class GivenBackError(UserError):
     """The work cannot go on here, and the job is not to blame: it is given back and goes on later."""
 
 
+class PausedError(GivenBackError):
+    """A run came as far as was asked for; its checkpoint waits for whoever asks for more."""
+
+
 class FinalError(UserError):
     """The run would end like this again, so that training it once more is of no use."""

@@ -47,8 +47,11 @@ FREE = (
 )
 
 
-def training_job(config: RunConfig, parts: "Parts | None" = None) -> Job:
-    """The job of a run; `parts` are what `prepare_run` built, when it was called already."""
+def training_job(config: RunConfig, parts: "Parts | None" = None, pause_at: int | None = None) -> Job:
+    """The job of a run, or of its first steps up to a validation at `pause_at` or later.
+
+    `parts` are what `prepare_run` built, when it was called already.
+    """
     trainer, identity = config.trainer, config.identity_dict()
     return Job(
         kind="run",
@@ -56,7 +59,7 @@ def training_job(config: RunConfig, parts: "Parts | None" = None) -> Job:
         outputs=config.outputs,
         config=config.to_dict(),
         about=config.about(),
-        begin=partial(_training, config, parts),
+        begin=partial(_training, config, parts, pause_at),
         summary=accuracies,
         needs=Needs(trainer.accelerator, trainer.threads, trainer.processes_per_node, trainer.num_nodes),
         cell=run_id({key: value for key, value in identity.items() if key != "seed"}),
@@ -141,7 +144,7 @@ def cost_key(config: RunConfig) -> str:
 
 
 @contextmanager
-def _training(config: RunConfig, parts: "Parts | None") -> Iterator[Work]:
+def _training(config: RunConfig, parts: "Parts | None", pause_at: int | None) -> Iterator[Work]:
     """The work of a run, with its mirror and with the other processes that train it."""
     task = task_of(config, config.id)
     # The mirror ends last, so that no upload keeps results from being recorded.
@@ -155,7 +158,7 @@ def _training(config: RunConfig, parts: "Parts | None") -> Iterator[Work]:
             company = first.ranks if first else here
             tracker.open()
             ready = parts or prepare_run(config)
-            results = run(ready, config.id, folder.path, folder.holding, company, tracker)
+            results = run(ready, config.id, folder.path, folder.holding, company, tracker, pause_at)
             return {**results, "cost_key": cost_key(config), "machine": machine_name()}
 
         yield work

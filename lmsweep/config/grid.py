@@ -62,6 +62,9 @@ class StagesConfig(Node):
             strict=False, min_length=1, description="a list of whole numbers >= 0, of which none is a seed"
         ),
     ]
+    # Successive halving: pilot runs pause after 1/9 and 1/3 of their steps (of halving: 3), and of each cell
+    # only the best third goes on. null: all pilot runs are trained to their end.
+    halving: Annotated[int | None, Field(ge=2, description="a whole number >= 2, or null")] = None
 
 
 class GridConfig(Node):

@@ -116,6 +116,7 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
         table=table,
         trained=rows["run"].nunique(),
         pilot_seeds=pilot_seeds(sweep, spec),
+        halving=sweep.grid.stages.halving if sweep.grid.stages else None,
         missing=gone,
         evaluations=gathered.evaluations,
         claims=judged_claims(sweep, gathered),

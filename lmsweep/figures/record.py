@@ -115,6 +115,7 @@ def build_record(
     table: pd.DataFrame,
     trained: int,
     pilot_seeds: Sequence[int] = (),
+    halving: int | None = None,
     missing: Rows = (),
     evaluations: Iterable[str] = (),
     claims: Sequence[JudgedClaim] = (),
@@ -138,7 +139,7 @@ def build_record(
                 "rule": spec.selection,
                 "checkpoint": spec.checkpoint,
                 "sentence": " ".join(
-                    [SENTENCES[spec.selection], *told(pilot_seeds), WEIGHTS[spec.checkpoint]]
+                    [SENTENCES[spec.selection], *told(pilot_seeds, halving), WEIGHTS[spec.checkpoint]]
                 ),
             },
             "intervals": RULE,

@@ -27,12 +27,16 @@ WEIGHTS = {
 CELL = ["panel", "method", "place"]  # what a setting is chosen for; in attack panels, place is 0
 
 
-def told(pilot_seeds: Sequence[int]) -> list[str]:
-    """A sentence about the seeds that chose, where other seeds report."""
+def told(pilot_seeds: Sequence[int], halving: int | None = None) -> list[str]:
+    """Sentences about the seeds that chose, where other seeds report."""
     if not pilot_seeds:
         return []
     chose = f"Seed{'s' * (len(pilot_seeds) > 1)} {', '.join(map(str, pilot_seeds))}"
-    return [f"{chose} compared the settings and {'are' if len(pilot_seeds) > 1 else 'is'} in no mean."]
+    paused = [f"By successive halving one of {halving} settings went on after each rung."] if halving else []
+    return [
+        f"{chose} compared the settings and {'are' if len(pilot_seeds) > 1 else 'is'} in no mean.",
+        *paused,
+    ]
 
 
 def select(rule: str, points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
@@ -51,14 +55,17 @@ def best_validation(points: pd.DataFrame, attack_panels: Collection[str] = ()) -
 
 def best_settings(points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
     """The best setting of each cell: a row of panel, method, place and setting."""
-    keyed = placed(points, attack_panels)
-    runs = keyed[keyed["val"].notna()].drop_duplicates([*CELL, "setting", "seed"])
+    return ranked_settings(placed(points, attack_panels)).drop_duplicates(CELL)
+
+
+def ranked_settings(placed: pd.DataFrame) -> pd.DataFrame:
+    """The eligible settings of each cell, the best of a cell before its others."""
+    runs = placed[placed["val"].notna()].drop_duplicates([*CELL, "setting", "seed"])
     settings = runs.groupby([*CELL, "setting"], as_index=False).agg(
         seeds=("seed", "nunique"), val=("val", _mean)
     )
     complete = settings[settings["seeds"] == settings.groupby(CELL)["seeds"].transform("max")]
-    ranked = complete.sort_values(["val", "setting"], ascending=[False, True])
-    return ranked.drop_duplicates(CELL)[[*CELL, "setting"]]
+    return complete.sort_values(["val", "setting"], ascending=[False, True])[[*CELL, "setting"]]
 
 
 def with_settings(
@@ -71,7 +78,8 @@ def with_settings(
 
 def placed(points: pd.DataFrame, attack_panels: Collection[str]) -> pd.DataFrame:
     """The points with their `place`: all strengths of an attack meet the same network, so there it is 0."""
-    return points.assign(place=points["x"].where(~points["panel"].isin(list(attack_panels)), 0.0))
+    place = points["x"].where(~points["panel"].isin(list(attack_panels)), 0.0)
+    return points.assign(place=place.astype(float))  # where there are no points, pandas takes it for text
 
 
 def every(points: pd.DataFrame) -> pd.DataFrame:

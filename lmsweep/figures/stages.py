@@ -13,6 +13,7 @@ from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
 from lmsweep.figures.collect import axes_of, names, places, points_of, run_rows, runs_of, settings
+from lmsweep.figures.halving import RUNGS, Rung, check_halving, going_on
 from lmsweep.figures.select import CELL, best_settings, placed, select, with_settings
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.store import Store
@@ -35,14 +36,29 @@ def pilot_seeds(sweep: Sweep, spec: FigureSpec) -> tuple[int, ...]:
 
 def pilot_runs(sweep: Sweep, spec: FigureSpec) -> Runs:
     """The runs of stage one: every setting of the cells that have several, on the pilot seeds."""
-    seeds = pilot_seeds(sweep, spec)
-    if not seeds:
+    return _pilots_of(sweep, spec, _compared(_grid(sweep, spec))) if pilot_seeds(sweep, spec) else {}
+
+
+def rungs(sweep: Sweep, spec: FigureSpec, number: int, *, guess: bool = False) -> list[Rung]:
+    """The pilot runs that are still rivals when they come to a rung, as the rungs before have it.
+
+    `guess` lets any settings go on where nobody knows yet which are the best.
+    """
+    if not pilot_seeds(sweep, spec) or not (factor := _factor(sweep)):
+        return []
+    runs = _pilots_of(
+        sweep, spec, _compared(_rivals(sweep, spec, _grid(sweep, spec), number, guess))
+    ).values()
+    for run in runs:
+        check_halving(run)
+    return [Rung(run, number, factor) for run in runs]
+
+
+def finalists(sweep: Sweep, spec: FigureSpec, *, guess: bool = False) -> Runs:
+    """The pilot runs that are trained to their end: all, or those that have rivals after the last rung."""
+    if not pilot_seeds(sweep, spec):
         return {}
-    grid = _grid(sweep, spec)
-    compared = grid[~_is_alone(grid)]["run"]
-    cells = {run.cell: run for run in (sweep.runs[name] for name in dict.fromkeys(compared))}
-    runs = [run.model_copy(update={"seed": seed}) for run in cells.values() for seed in seeds]
-    return {run.id: run for run in runs}
+    return _pilots_of(sweep, spec, _compared(_rivals(sweep, spec, _grid(sweep, spec), RUNGS, guess)))
 
 
 def reporting_runs(sweep: Sweep, spec: FigureSpec, *, guess: bool = False) -> Runs:
@@ -75,13 +91,59 @@ def choose(sweep: Sweep, spec: FigureSpec, points: pd.DataFrame) -> pd.DataFrame
 def _choice(sweep: Sweep, spec: FigureSpec, points: pd.DataFrame) -> pd.DataFrame:
     """Panel, method, place and setting: the only setting of a cell, or the best on the pilot seeds."""
     grid = _grid(sweep, spec)
-    best = best_settings(points[points["seed"].isin(pilot_seeds(sweep, spec))], _one_place(spec))
-    alone = grid[_is_alone(grid)][[*CELL, "setting"]].drop_duplicates()
+    left = _rivals(sweep, spec, grid, RUNGS)
+    alone = left[_is_alone(left)][[*CELL, "setting"]].drop_duplicates()
+    pilots = placed(points[points["seed"].isin(pilot_seeds(sweep, spec))], _one_place(spec))
+    rivals = left[[*CELL, "setting"]].drop_duplicates()
+    best = best_settings(pilots.merge(rivals, on=[*CELL, "setting"]), _one_place(spec))
     # A method with one setting has it everywhere, also where the grid has no x: on the curve of a run.
     one = ["panel", "method", "setting"]
     lone = grid[grid.groupby(one[:2])["setting"].transform("nunique") == 1][one].drop_duplicates()
     curves = placed(points, _one_place(spec)).merge(lone, on=one)[[*CELL, "setting"]]
     return pd.concat([alone, best, curves]).drop_duplicates(CELL)
+
+
+def _rivals(
+    sweep: Sweep, spec: FigureSpec, grid: pd.DataFrame, number: int, guess: bool = False
+) -> pd.DataFrame:
+    """The rows of the grid whose settings are left after the first `number` rungs."""
+    factor = _factor(sweep)
+    for rung in range(number if factor else 0):
+        compared = _compared(grid)
+        left = going_on(compared, _scores(sweep, spec, compared, rung, guess=guess), factor)
+        grid = pd.concat([grid[_is_alone(grid)], left], ignore_index=True)
+    return grid
+
+
+def _scores(sweep: Sweep, spec: FigureSpec, grid: pd.DataFrame, number: int, *, guess: bool) -> pd.DataFrame:
+    """Panel, method, place, setting, seed and val of all that is known on a rung."""
+    weights = {panel.name: panel.checkpoint or spec.checkpoint for panel in spec.panels}
+    known: dict[str, dict[str, float] | None] = {}
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        cells = grid.drop_duplicates([*CELL, "setting"])
+        for row, seed in product(cells.to_dict("records"), pilot_seeds(sweep, spec)):
+            run = sweep.runs[row["run"]].model_copy(update={"seed": seed})
+            rung = Rung(run, number, _factor(sweep))
+            if rung.id not in known:
+                known[rung.id] = rung.scores()
+            scores = known[rung.id]
+            val = 0.0 if scores is None and guess else (scores or {}).get(weights[row["panel"]])
+            yield *(row[key] for key in (*CELL, "setting")), seed, val
+
+    return pd.DataFrame(rows(), columns=[*CELL, "setting", "seed", "val"]).astype({"val": float})
+
+
+def _factor(sweep: Sweep) -> int:
+    """How many of a cell's settings there are for one that goes on; 0 without halving."""
+    return (sweep.grid.stages and sweep.grid.stages.halving) or 0
+
+
+def _pilots_of(sweep: Sweep, spec: FigureSpec, grid: pd.DataFrame) -> Runs:
+    cells = {run.cell: run for run in (sweep.runs[name] for name in dict.fromkeys(grid["run"]))}
+    seeds = pilot_seeds(sweep, spec)
+    runs = [run.model_copy(update={"seed": seed}) for run in cells.values() for seed in seeds]
+    return {run.id: run for run in runs}
 
 
 def _grid(sweep: Sweep, spec: FigureSpec) -> pd.DataFrame:
@@ -102,6 +164,10 @@ def _grid(sweep: Sweep, spec: FigureSpec) -> pd.DataFrame:
 
 def _is_alone(grid: pd.DataFrame) -> pd.Series:
     return grid.groupby(CELL)["setting"].transform("nunique") == 1
+
+
+def _compared(grid: pd.DataFrame) -> pd.DataFrame:
+    return grid[~_is_alone(grid)]
 
 
 def _one_place(spec: FigureSpec) -> list[str]:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
+from lmsweep.errors import PausedError
 from lmsweep.files import DamagedError, Lease, digest, replacing, write_atomically
 
 FINISHED = "lmsweep_finished"
@@ -90,9 +91,11 @@ class RunCheckpoint(pl.Callback):
         lease: Lease = nullcontext,
         seconds: Callable[[], float] = lambda: 0.0,
         beside: Mapping[str, Any] | None = None,
+        pause_at: int | None = None,
     ) -> None:
-        """`beside` is saved in every checkpoint, under its own keys."""
+        """`beside` is saved in every checkpoint, under its own keys; the first from `pause_at` on pauses."""
         self.path = path
+        self.pause_at = pause_at
         self.beside = beside or {}
         self.lease = lease
         self.seconds = seconds
@@ -118,6 +121,10 @@ class RunCheckpoint(pl.Callback):
                 trainer.save_checkpoint(temporary)
         else:
             trainer.save_checkpoint(self.path)  # takes part in collecting what is saved; only rank 0 writes
+        # Training has not changed anything since, so that going on is the same as never having paused.
+        step, ends = trainer.global_step, trainer.should_stop or trainer.global_step == trainer.max_steps
+        if self.pause_at is not None and step >= self.pause_at and not ends:
+            raise PausedError(f"The run waits after step {step}.")
 
     def consider(self, module: pl.LightningModule, correct: Mapping[str, int], step: int) -> None:
         """Keep these weights where they are better than the best so far; the earlier of two equals stays."""

@@ -148,12 +148,13 @@ def run(
     lease: Lease = nullcontext,
     company: Company = alone,
     listener: Listener = SILENT,
+    pause_at: int | None = None,
 ) -> dict[str, Any]:
     """Train (or go on training) in `folder` and return the results.
 
     `lease` is held while a file is replaced, and raises when another process has the run.
     `company` brings the other processes that share the training; this one is rank 0.
-    `listener` is told what is recorded.
+    `listener` is told what is recorded. The first validation from step `pause_at` on ends in PausedError.
     """
     config, data = job.config, job.data
     started, joules = time.monotonic(), energy_joules()
@@ -171,7 +172,7 @@ def run(
         job.module.load_state_dict(checkpoint["state_dict"])
         replay(folder / "metrics.jsonl", listener.log)
     else:
-        keep = partial(RunCheckpoint, checkpoint_path, len(job.data.val), lease, seconds)
+        keep = partial(RunCheckpoint, checkpoint_path, len(job.data.val), lease, seconds, pause_at=pause_at)
         if config.acquisition.active:
             job, measured, last = _acquire(job, folder, checkpoint, keep, listener)
             train_seconds = seconds()
