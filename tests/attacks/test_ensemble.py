@@ -35,7 +35,7 @@ def test_it_leaves_no_more_than_autoattack(digits, test_set, kind):
     model = trained(kind, digits[0][500:], digits[1][500:])
     for norm, epsilons in (("linf", (0.05, 0.1)), ("l2", (0.4, 0.8))):
         attacks = {
-            "ours": Ensemble(epsilons=epsilons, norm=norm, apgd_steps=100, minimal_steps=100, queries=5000),
+            "ours": Ensemble(epsilons=epsilons, norm=norm, apgd_steps=100, minimal_steps=100, queries=1000),
             "autoattack": AutoAttack(epsilons=epsilons, norm=norm),
         }
         found, seconds = {}, {}

@@ -35,6 +35,7 @@ SlurmctldLogFile={root}/slurmctld.log
 SlurmdLogFile={root}/slurmd-%n.log
 KillWait=60
 MaxArraySize=5
+MinJobAge=36000
 MessageTimeout=100
 BatchStartTimeout=100
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
