@@ -30,9 +30,10 @@ def completed(line):
     ("line", "offered"),
     [
         ("lmsweep method=", {"method=xent", "method=margin"}),
-        ("lmsweep -m sweep=fig2_mnist_noise margin.no", {"margin.norm="}),
+        pytest.param("lmsweep -m sweep=fig2_mnist_noise margin.no", {"margin.norm="}, marks=pytest.mark.slow),
         ("lmsweep repr", {"reproduce"}),
-        ("lmsweep reproduce fig2", set()),  # the shell's own: file names
+        # Here the shell offers its own: file names.
+        pytest.param("lmsweep reproduce fig2", set(), marks=pytest.mark.slow),
     ],
 )
 def test_a_tab_offers_what_can_come_next_and_prints_no_error(line, offered):

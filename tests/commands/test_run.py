@@ -130,7 +130,7 @@ def test_one_training_has_the_last_weights_too_and_those_that_clean_labels_choos
     assert "train_accuracy" in results["metrics"]
 
 
-@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+@pytest.mark.parametrize("precision", [pytest.param("64-true", marks=pytest.mark.slow), "bf16-mixed"])
 def test_other_precisions_run_to_the_end(lmsweep_command, tmp_path, precision):
     done = lmsweep_command(*SHORT, f"trainer.precision={precision}", "trainer.max_steps=10", outputs=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -152,7 +152,7 @@ def test_an_output_folder_that_is_a_file_is_named(lmsweep_command, tmp_path):
     assert str(tmp_path / "file") in done.stderr
 
 
-@pytest.mark.parametrize("moment", ["early", "late"])
+@pytest.mark.parametrize("moment", ["early", pytest.param("late", marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_to_the_same_result(finished, lmsweep_command, tmp_path, moment):
     process = subprocess.Popen(
         [sys.executable, "-m", "lmsweep", *SHORT],

@@ -45,7 +45,8 @@ SMALL = ("fig1_toy", "fig5_cifar_ifgsm", "fig6_imagenet_attacks", "fig10_mnist_g
 @pytest.mark.parametrize(
     ("name", "scale"),
     [
-        *((name, "smoke") for name in (*FIFTEEN, *OURS)),
+        *((name, "smoke") for name in FIFTEEN),
+        *(pytest.param(name, "smoke", marks=pytest.mark.slow) for name in OURS),
         *(pytest.param(name, "laptop", marks=pytest.mark.slow) for name in (*FIFTEEN, *OURS)),
         *(pytest.param(name, "paper", marks=pytest.mark.slow) for name in SMALL),
     ],

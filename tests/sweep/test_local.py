@@ -285,6 +285,7 @@ def test_stock_launchers_run_the_same_and_are_idempotent(tmp_path, launcher):
     assert "diverged" in failing.stderr
 
 
+@pytest.mark.slow
 def test_a_bad_value_anywhere_in_the_grid_is_named_before_any_work(tmp_path):
     for grid, sentence in (
         (("margin.gamma=1,0",), "margin.gamma=0 is not allowed"),

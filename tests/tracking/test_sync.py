@@ -86,6 +86,7 @@ def test_without_a_server_or_a_key_one_sentence_says_so_and_nothing_else(recorde
         assert re.fullmatch(r"The W&B server \S+ does not answer \(nothing within 3 s\): .*\n", answer)
 
 
+@pytest.mark.slow
 def test_everything_is_uploaded_once_though_the_server_breaks_on_the_way(recorded, capsys):
     outputs, name, names = recorded
     with wandb_server() as server:

@@ -172,6 +172,7 @@ def test_an_interrupted_run_ends_bitwise_like_an_undisturbed_one(tmp_path, metho
     assert lines[0] == lines[1]
 
 
+@pytest.mark.slow
 def test_pgd_training_makes_a_network_robust(tmp_path):
     common = ("method=xent", "optimizer.lr=0.05", "model.width=8", "trainer.max_steps=300")
     hard = ("adversarial=pgd", "adversarial.epsilon=0.1", "adversarial.steps=3", "adversarial.alpha=0.05")
