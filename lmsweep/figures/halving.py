@@ -1,6 +1,6 @@
 """Successive halving of pilot runs: they pause on rungs, and only the best of each cell go on from there.
 
-With `grid.stages.halving: 3` the rungs are at 1/9 and 1/3 of a run's steps, and a third of a cell's settings
+With `grid.halving: 3` the rungs are at 1/9 and 1/3 of a run's steps, and a third of a cell's settings
 goes on after each (Jamieson and Talwalkar 2016). A cell with one setting left has made its choice.
 """
 
@@ -26,7 +26,7 @@ class Rung:
 
     run: RunConfig
     number: int  # from 0
-    factor: int  # what `grid.stages.halving` says
+    factor: int  # what `grid.halving` says
 
     @property
     def step(self) -> int:
@@ -71,8 +71,8 @@ def check_halving(run: RunConfig) -> None:
         wrong = f"acquisition.score={run.acquisition.score}"
     if wrong:
         raise ConfigError(
-            f"grid.stages.halving is not allowed with {wrong}: pilot runs that pause must train one network "
-            "in one process; use grid.stages.halving=null."
+            f"grid.halving is not allowed with {wrong}: pilot runs that pause must train one network "
+            "in one process; use grid.halving=null."
         )
 
 

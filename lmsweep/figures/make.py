@@ -116,7 +116,7 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
         table=table,
         trained=rows["run"].nunique(),
         pilot_seeds=pilot_seeds(sweep, spec),
-        halving=sweep.grid.stages.halving if sweep.grid.stages else None,
+        halving=sweep.grid.halving,
         missing=gone,
         evaluations=gathered.evaluations,
         claims=judged_claims(sweep, gathered),

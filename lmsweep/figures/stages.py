@@ -136,7 +136,7 @@ def _scores(sweep: Sweep, spec: FigureSpec, grid: pd.DataFrame, number: int, *, 
 
 def _factor(sweep: Sweep) -> int:
     """How many of a cell's settings there are for one that goes on; 0 without halving."""
-    return (sweep.grid.stages and sweep.grid.stages.halving) or 0
+    return sweep.grid.halving or 0
 
 
 def _pilots_of(sweep: Sweep, spec: FigureSpec, grid: pd.DataFrame) -> Runs:

@@ -62,12 +62,12 @@ def test_scores_look_at_the_first_steps_only(tmp_path):
 
 
 def test_what_cannot_pause_is_refused():
-    words = ["+grid.stages.pilot_seeds=[7]", "+grid.stages.halving=3", "model.dropout=0,0.5"]
+    words = ["+grid.stages.pilot_seeds=[7]", "++grid.halving=3", "model.dropout=0,0.5"]
     figure = read_sweep("fig2_mnist_noise", "smoke", [*words, "trainer.devices=2"])
     with pytest.raises(ConfigError, match=r"halving is not allowed with trainer.devices=2 .*halving=null"):
         rungs(figure, spec_of(figure), 0)
-    with pytest.raises(ConfigError, match=r"grid.stages.halving=1 .*whole number >= 2"):
-        read_sweep("fig2_mnist_noise", "smoke", [*words, "grid.stages.halving=1"])
+    with pytest.raises(ConfigError, match=r"grid.halving=1 .*whole number >= 2"):
+        read_sweep("fig2_mnist_noise", "smoke", [*words, "++grid.halving=1"])
 
 
 def kept(outputs, run):
@@ -90,7 +90,7 @@ def test_runs_that_paused_end_as_those_that_never_did(tmp_path):
     pilots = "+grid.stages.pilot_seeds=[7]"
     whole, halved = tmp_path / "whole", tmp_path / "halved"
     never = call(whole, "reproduce", "fig2_mnist_noise", *grid, pilots)
-    told = call(halved, "reproduce", "fig2_mnist_noise", *grid, pilots, "+grid.stages.halving=2")
+    told = call(halved, "reproduce", "fig2_mnist_noise", *grid, pilots, "++grid.halving=2")
     assert (never.returncode, told.returncode) == (0, 0), told.stderr
     assert "Halving: 5, then 3 pilot runs pause and are compared; 2 go on to their end." in told.stdout
     states = {path.parent.name: json.loads(path.read_text()) for path in halved.glob("runs/*/status.json")}
@@ -114,7 +114,7 @@ def test_runs_that_paused_end_as_those_that_never_did(tmp_path):
 
 @pytest.mark.slow
 def test_a_cell_decided_on_a_rung_trains_no_pilot_run_to_its_end(tmp_path):
-    words = (*GRID, "trainer.val_every=10", "+grid.stages.pilot_seeds=[7]", "+grid.stages.halving=3")
+    words = (*GRID, "trainer.val_every=10", "+grid.stages.pilot_seeds=[7]", "++grid.halving=3")
     told = call(tmp_path, "reproduce", "fig2_mnist_noise", *words)
     assert told.returncode == 0, told.stderr
     assert "0 go on to their end" in told.stdout
