@@ -90,8 +90,8 @@ class GridConfig(Node):
     # Other figures keep what they show. What an evaluation needs later is trained again.
     keep: Annotated[Literal["all", "selected", "none"], Field(description="all, selected or none")] = "all"
     stages: StagesConfig | None = None  # null: every setting is trained on every seed
-    # Successive halving of the pilot runs: with 3 they pause after 1/9 and 1/3 of their steps, and of each cell
-    # only the best third goes on. null: all pilot runs are trained to their end.
+    # Successive halving: with 3, pilot runs pause after 1/9 and 1/3 of their steps, and of each cell only the
+    # best third goes on. null: all pilot runs are trained to their end.
     halving: Annotated[int | None, Field(ge=2, description="a whole number >= 2, or null")] = None
     exact_steps: Steps = None  # trainer.max_steps of figX_exact
     methods_steps: Steps = None  # trainer.max_steps of figX_methods
