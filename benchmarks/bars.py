@@ -46,9 +46,10 @@ BARS: dict[str, Bar | None] = {
     "margin_steps/wide_resnet, even:5, best-scored class, a call per layer and class": None,
     "margin_steps/inception_v3, best-scored class": None,
     "margin_steps/mnist, inference": None,  # of a network that margin steps have changed
-    # A step of each method with the options of conf/, in times of a cross-entropy step.
+    # A step of each method with the options of figX_methods, in times of a cross-entropy step.
     "method_steps/mnist, hinge": None,
     "method_steps/mnist, margin_l2_all": None,
+    "method_steps/mnist, margin_linf_all": None,
     "method_steps/mnist, output_margin": None,
     "method_steps/mnist, soft_margin": None,
     "method_steps/mnist, liu": None,

@@ -1,10 +1,13 @@
 """What a step of each method costs on the paper's MNIST network, in times of a cross-entropy step.
 
-Options are those of conf/. Attacks of `xent+pgd`, `trades` and `mma` take three steps, as in figX_methods.
+Options are those of figX_methods: attacks of `xent+pgd`, `trades` and `mma` take three steps, and
+`jacobian` and `cross_lipschitz` one random projection.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from benchmarks import steps
 from benchmarks.harness import Measured, alternate, ratio
@@ -16,13 +19,13 @@ from torch import Tensor
 
 from lmsweep.config.hydra import composed
 from lmsweep.config.run import split
-from lmsweep.methods import Method, Step
+from lmsweep.methods import Method, Step, linear_layers
 from lmsweep.training.adversarial import adversarial_batch
 from lmsweep.training.build import build_method
 
 ROW = "method_steps/mnist, "
-ROUNDS = 5
-PGD = {"epsilon": 0.1, "alpha": 0.05, "steps": 3}
+ROUNDS = 9
+NORMS = {"margin_l2_all": 2, "margin_linf_all": math.inf}
 
 
 def measure(rows: Sequence[str]) -> Iterator[Measured]:
@@ -38,37 +41,33 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
 def _way(name: str) -> Callable[[], Tensor]:
     setting = steps.mnist()
     if name.startswith("margin"):
-        return partial(steps.margin, setting, None)
+        return partial(steps.margin, setting, None, norm=NORMS[name])
+    words = ["sweep=figX_methods", f"method={name.removeprefix('xent+')}"]
+    config = split(composed("config", words))[0]
     if name == "xent+pgd":
-        return partial(_on_examples, setting)
-    words = [f"method={name}", *(f"adversarial.{key}={value}" for key, value in PGD.items())]
-    method = build_method(split(composed("config", words))[0])
+        attack = config.adversarial.model_dump(include={"kind", "epsilon", "alpha", "steps"})
+        return partial(_on_examples, setting, attack)
+    method = build_method(config)
     method.prepare(setting.network)
     return partial(_step, setting, method)
 
 
-def _on_examples(setting: steps.Setting) -> Tensor:
-    x = adversarial_batch(setting.network, setting.x, setting.y, kind="pgd", fraction=1.0, seed=0, **PGD)  # type: ignore[arg-type]
-    return _finish(setting, F.cross_entropy(setting.network(x), setting.y))
+def _on_examples(setting: steps.Setting, attack: dict[str, Any]) -> Tensor:
+    x = adversarial_batch(setting.network, setting.x, setting.y, fraction=1.0, seed=0, **attack)
+    return steps.finish(setting, F.cross_entropy(setting.network(x), setting.y))
 
 
 def _step(setting: steps.Setting, method: Method) -> Tensor:
     network, y = setting.network, setting.y
     x = setting.x.detach().requires_grad_(method.input_gradient)
     features: list[Tensor] = []
-    last = [module for module in network.modules() if isinstance(module, torch.nn.Linear)][-1]
+    last = linear_layers(network)[-1]
     with last.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0])):
         logits = network(x)
     loss = F.cross_entropy(logits, y)
     parts = (method.criterion(logits, y), method.term(Step(network, x, y, logits, network, features[0])))
     for part in parts:
         loss = loss if part is None else loss + part
-    finished = _finish(setting, loss)
+    finished = steps.finish(setting, loss)
     method.after_update(network)
     return finished
-
-
-def _finish(setting: steps.Setting, loss: Tensor) -> Tensor:
-    setting.network.zero_grad()
-    loss.backward()
-    return loss.detach()

@@ -82,7 +82,8 @@ def inception(batch: int = 2) -> Setting:
     return Setting(net, torch.rand(batch, 3, 299, 299), torch.randint(1000, (batch,)), "all")
 
 
-def _finish(setting: Setting, loss: Tensor) -> Tensor:
+def finish(setting: Setting, loss: Tensor) -> Tensor:
+    """The backward pass; the loss."""
     setting.network.zero_grad()
     loss.backward()
     return loss.detach()
@@ -90,17 +91,19 @@ def _finish(setting: Setting, loss: Tensor) -> Tensor:
 
 def cross_entropy(setting: Setting) -> Tensor:
     """Forward pass, loss, backward pass."""
-    return _finish(setting, F.cross_entropy(setting.network(setting.x), setting.y))
+    return finish(setting, F.cross_entropy(setting.network(setting.x), setting.y))
 
 
-def margin(setting: Setting, top_k: int | None, exact: bool = False, sampled: bool = False) -> Tensor:
+def margin(
+    setting: Setting, top_k: int | None, exact: bool = False, sampled: bool = False, norm: float = 2
+) -> Tensor:
     """The same with our margin loss beside cross-entropy."""
     logits, layers = setting.captured()
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"norm": norm}
     if sampled:
-        more = {"generator": torch.Generator().manual_seed(0), "aggregation": "sum"}
+        more |= {"generator": torch.Generator().manual_seed(0), "aggregation": "sum"}
     extra = margin_loss(logits, setting.y, layers, gamma=GAMMA, clip=CLIP, top_k=top_k, exact=exact, **more)
-    return _finish(setting, F.cross_entropy(logits, setting.y) + extra)
+    return finish(setting, F.cross_entropy(logits, setting.y) + extra)
 
 
 def call_per_layer_and_class(setting: Setting, top_k: int | None) -> Tensor:
@@ -123,7 +126,7 @@ def call_per_layer_and_class(setting: Setting, top_k: int | None) -> Tensor:
             distance = difference / (1e-6 + gradient.flatten(1).norm(dim=1))
             terms.append((GAMMA - distance).clamp(0.0, CLIP * GAMMA))
         total = total + torch.stack(terms, dim=1).amax(1)
-    return _finish(setting, F.cross_entropy(logits, setting.y) + total.mean())
+    return finish(setting, F.cross_entropy(logits, setting.y) + total.mean())
 
 
 def agree(setting: Setting, ways: dict[str, Callable[[], Tensor]]) -> None:

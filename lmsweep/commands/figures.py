@@ -224,6 +224,8 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
     for name in chosen:
         for suffix in KEPT:
             shutil.copyfile(drawn / f"{name}{suffix}", kept / f"{name}{suffix}")
+        if (page := drawn / f"{name}.md").is_file():  # a table of many methods
+            shutil.copyfile(page, kept / page.name)
     if scale != "smoke":  # which is trained again in minutes
         _keep_results(outputs, kept, chosen, scale)
     page = kept / "README.md"

@@ -29,10 +29,12 @@ from lmsweep.figures.evaluations import (
     regions,
     verdicts,
 )
+from lmsweep.figures.methods import methods_page
 from lmsweep.figures.record import JudgedClaim, Record, build_record, write_record
 from lmsweep.figures.spec import FigureSpec, parse_figure
 from lmsweep.figures.stages import choose, pilot_runs, pilot_seeds, reporting_runs
 from lmsweep.figures.table import aggregate, missing, ordered, write_csv
+from lmsweep.files import write_atomically
 from lmsweep.provenance import provenance
 from lmsweep.store.store import Store
 
@@ -101,7 +103,10 @@ def tested(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def make_figure(sweep: Sweep, judge: Judge) -> Made:
-    """Write the PNG, PDF, CSV and JSON of a figure below outputs/figures/<scale>/; `judge` reads audits."""
+    """Write a figure below outputs/figures/<scale>/ as PNG, PDF, CSV and JSON; `judge` reads audits.
+
+    Many methods side by side are a table in Markdown, too.
+    """
     gathered = gather(sweep)
     spec, rows, shown = gathered.spec, gathered.rows, tested(gathered.chosen)
     table = _table(spec, gathered.chosen)
@@ -126,6 +131,8 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
     path = sweep.drawn
     write_csv(table, path.with_name(f"{path.name}.csv"))
     write_record(record, path.with_name(f"{path.name}.json"))
+    if spec.kind == "methods":
+        write_atomically(path.with_name(f"{path.name}.md"), methods_page(table, spec, _where(sweep)))
     picture, _ = save(figure, path)
     return Made(picture, record)
 
@@ -141,7 +148,7 @@ def unfinished(sweep: Sweep) -> Figure:
 def _draw(
     sweep: Sweep, spec: FigureSpec, table: pd.DataFrame, points: pd.DataFrame, gone: list[dict[str, Any]]
 ) -> Figure:
-    scale = f"{sweep.scale} scale on {data_of(sweep)}"
+    scale = _where(sweep)
     if spec.kind == "curves":
         return draw_curves(table, spec, scale, gone)
     if spec.kind == "methods":
@@ -150,6 +157,10 @@ def _draw(
         layers = table.rename(columns={"panel": "layer", "x": "step"})
         return draw_distances(layers, spec.title, scale, methods=spec.methods)
     return draw_regions(read_regions(list(regions(sweep, spec, points))), spec.title, scale)
+
+
+def _where(sweep: Sweep) -> str:
+    return f"{sweep.scale} scale on {data_of(sweep)}"
 
 
 def data_of(sweep: Sweep) -> str:

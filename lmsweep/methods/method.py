@@ -113,9 +113,14 @@ def _known() -> dict[str, type[Method]]:
     return found
 
 
+def linear_layers(network: nn.Module) -> list[nn.Linear]:
+    """The linear layers; the last of them gives the logits where a method says `features`."""
+    return [module for module in network.modules() if isinstance(module, nn.Linear)]
+
+
 def last_linear(network: nn.Module, x: Tensor) -> nn.Linear:
     """The linear layer whose output the logits of `x` are; ValueError when the network has none."""
-    linear = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    linear = linear_layers(network)
     if not linear:
         raise ValueError(f"{type(network).__name__} has no linear layer")
     given: list[Tensor] = []

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Literal, cast
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from lmsweep.methods.method import Method, NonNegative, Positive, Step
+from lmsweep.methods.method import Method, NonNegative, Positive, Step, linear_layers
 
 
 def hinge(logits: Tensor, targets: Tensor) -> Tensor:
@@ -107,14 +107,9 @@ class Liu(Method):
 
     def term(self, step: Step) -> Tensor:
         """What the margin adds to the cross-entropy of the plain logits."""
-        weight = last_weight(step.network)
+        weight = linear_layers(step.network)[-1].weight
         features = cast(Tensor, step.features)
         kind = torch.promote_types(step.logits.dtype, torch.float32)
         logits, features, weight = (value.to(kind) for value in (step.logits, features, weight))
         changed = large_margin_logits(logits, step.y, features, weight, self.m, self.easing)
         return F.cross_entropy(changed, step.y) - F.cross_entropy(logits, step.y)
-
-
-def last_weight(network: nn.Module) -> Tensor:
-    """The weight of the last linear layer, which is known to give the logits."""
-    return [module for module in network.modules() if isinstance(module, nn.Linear)][-1].weight

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmsweep.methods.method import Method
+from lmsweep.methods.method import Method, linear_layers
 
 
 def orthonormality_step(weight: Tensor, beta: float) -> Tensor:
@@ -35,7 +35,7 @@ def constrained(network: nn.Module, output: bool) -> Iterator[tuple[nn.Conv2d | 
     root of that number.
     """
     layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
-    last = [m for m in layers if isinstance(m, nn.Linear)][-1:] if not output else []
+    last = [] if output else linear_layers(network)[-1:]
     for layer in layers:
         if layer not in last:
             kernel = math.prod(layer.kernel_size) if isinstance(layer, nn.Conv2d) else 1

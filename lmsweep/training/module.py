@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lmsweep.data.batches import Batch
-from lmsweep.methods import Method, Step
+from lmsweep.methods import Method, Step, linear_layers
 from lmsweep.seeds import Share, derive_seed
 
 
@@ -94,7 +94,7 @@ class Classifier(pl.LightningModule):
         if not self.method.features:
             yield found
             return
-        last = [module for module in self.network.modules() if isinstance(module, nn.Linear)][-1]
+        last = linear_layers(self.network)[-1]
         with last.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])):
             yield found
 

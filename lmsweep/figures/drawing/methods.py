@@ -1,8 +1,7 @@
 """Draw many methods side by side: a row per method, a column per panel and x, a dot with its interval."""
 
-import json
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -11,12 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from lmsweep.figures.claims.kinds import COSTS
+from lmsweep.figures import methods
 from lmsweep.figures.drawing.curves import caption
 from lmsweep.figures.drawing.layout import seeds_phrase
 from lmsweep.figures.drawing.style import RC, in_math, method_style
 from lmsweep.figures.spec import FigureSpec, Panel
-from lmsweep.figures.words import place
 
 # Inches: of a column and between columns, of the names, of a method, of what stands above and below.
 _WIDTH, _GAP, _NAMES, _ROW, _ABOVE, _BELOW, _LINE = 1.0, 0.14, 1.55, 0.17, 0.78, 0.42, 0.125
@@ -26,7 +24,7 @@ def draw_methods(
     table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Sequence[Mapping[str, Any]] = ()
 ) -> Figure:
     """Columns in the order of panels, then costs; a vertical line shows where the first method stands."""
-    columns = list(_columns(table, spec))
+    columns = list(methods.columns(table, spec))
     width = _NAMES + (len(columns) + 1) * (_WIDTH + _GAP)
     lines = textwrap.wrap(caption(missing, spec).replace(" (crosses)", "", 1), int(width * 17.5))
     below, rows = _BELOW + _LINE * len(lines), _ROW * len(spec.methods)
@@ -40,11 +38,9 @@ def draw_methods(
             )
             for i in range(len(columns) + 1)
         ]
-        for axes, (panel, x, cells) in zip(grid, columns, strict=False):
+        for axes, (panel, title, cells) in zip(grid, columns, strict=False):
             _draw_column(axes, panel, cells, spec.methods)
-            at = place(x, panel.x.unit).removeprefix(" at ")
-            at = at if panel.x.unit == "percent" else f"{panel.x.label} {at}"
-            axes.set_title(in_math(f"{panel.title}\n{at}"), fontsize=7)
+            axes.set_title(in_math("\n".join(title)), fontsize=7)
         _draw_costs(grid[-1], spec.methods)
         for axes in grid:
             axes.set_ylim(len(spec.methods) - 0.4, -0.6)
@@ -62,20 +58,9 @@ def draw_methods(
     return figure
 
 
-def _columns(table: pd.DataFrame, spec: FigureSpec) -> Iterator[tuple[Panel, float, pd.DataFrame]]:
-    """Panel, x and rows; a column that repeats the numbers of an earlier one is left out."""
-    seen: list[tuple[list[str], list[float]]] = []
-    for panel in spec.panels:
-        for x, rows in table[table["panel"] == panel.name].groupby("x"):
-            same = (list(rows["selected"]), list(rows["mean"]))
-            if same not in seen:
-                seen.append(same)
-                yield panel, float(str(x)), rows.set_index("method")
-
-
-def _draw_column(axes: Axes, panel: Panel, rows: pd.DataFrame, methods: Sequence[str]) -> None:
+def _draw_column(axes: Axes, panel: Panel, rows: pd.DataFrame, names: Sequence[str]) -> None:
     factor = 100.0 if panel.y.unit == "percent" else 1.0
-    for i, method in enumerate(methods):
+    for i, method in enumerate(names):
         if method not in rows.index:
             axes.text(
                 0.5, i, "missing", transform=axes.get_yaxis_transform(), fontsize=6, color="#888", va="center"
@@ -96,22 +81,12 @@ def _draw_column(axes: Axes, panel: Panel, rows: pd.DataFrame, methods: Sequence
     axes.set_xlabel(in_math(f"{panel.y.label} (%)" if factor == 100 else panel.y.label))
 
 
-def _draw_costs(axes: Axes, methods: Sequence[str]) -> None:
+def _draw_costs(axes: Axes, names: Sequence[str]) -> None:
     """What a step costs by `make bench`, in times of a cross-entropy step."""
-    rows = json.loads(COSTS.read_bytes()) if COSTS.is_file() else {}
-    for i, method in enumerate(methods):
-        row = rows.get(f"method_steps/mnist, {method}", {"value": 1.0} if method == "xent" else None)
-        if row is not None:
-            style = {**method_style(method).line_kwargs(), "linestyle": "none"}
-            axes.plot([row["value"]], [i], label=method, **style)
-            axes.annotate(
-                f"{row['value']:.2g}",
-                (row["value"], i),
-                (5, 0),
-                textcoords="offset points",
-                fontsize=6,
-                va="center",
-            )
+    for method, row in methods.costs(names).items():
+        i, value = names.index(method), row["value"]
+        axes.plot([value], [i], label=method, **{**method_style(method).line_kwargs(), "linestyle": "none"})
+        axes.annotate(f"{value:.2g}", (value, i), (5, 0), textcoords="offset points", fontsize=6, va="center")
     axes.axvline(1.0, color="#bbb", linewidth=0.6, zorder=0)
     axes.set_xlim(0.6, 1.25 * max([1.0, *axes.get_xlim()]))
     axes.set_title("cost of a step", fontsize=7)
