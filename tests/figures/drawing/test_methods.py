@@ -45,7 +45,7 @@ def test_columns_have_the_means_of_their_methods_and_repeat_nothing(tmp_path, mo
     figure = draw_methods(data, spec(), "smoke scale")
     titles = [axes.get_title().replace("\n", " ") for axes in figure.axes]
     assert titles == [
-        *("Wrong labels 0%", "Wrong labels 40%", "Wrong labels 80%", "Training images 6.8%"),
+        *("Wrong labels 0%", "Wrong labels 40%", "Wrong labels 80%", "68 images 6.8%"),
         *("Worst attack epsilon 0.05", "Worst attack epsilon 0.1", "cost of a step"),
     ]
     at_40 = {line.get_label(): line for line in figure.axes[1].get_lines()}
