@@ -8,9 +8,11 @@ import pytest
 import yaml
 
 from lmsweep.config.sweeps import sweep_folder
-from lmsweep.figures.drawing import methods
+from lmsweep.figures import methods
 from lmsweep.figures.drawing.methods import draw_methods
+from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.spec import FigureSpec, parse_figure
+from lmsweep.figures.words import NOTHING
 from tests.figures.drawing.boxes import check_nothing_overlaps
 
 XS = {"noise": (0.0, 0.4, 0.8), "data": (0.068, 1.0), "robust": (0.05, 0.1)}
@@ -57,6 +59,28 @@ def test_columns_have_the_means_of_their_methods_and_repeat_nothing(tmp_path, mo
     costs_drawn = {line.get_label(): line.get_xdata()[0] for line in figure.axes[-1].get_lines()}
     assert (costs_drawn["xent"], costs_drawn["gce"]) == (1.0, 1.25)
     check_nothing_overlaps(figure)
+
+
+def test_the_table_has_the_numbers_of_the_picture(tmp_path, monkeypatch):
+    costs = tmp_path / "bench.json"
+    where = {"commit": "0123456789", "machine": {"cpu": "Some CPU"}}
+    costs.write_text(json.dumps({"method_steps/mnist, gce": {"value": 1.25, "environment": where}}))
+    monkeypatch.setattr(methods, "COSTS", costs)
+    data = table()
+    gone = (data["panel"] == "robust") & (data["method"] == "mma")
+    lines = methods.methods_page(data[~gone], spec(), "smoke scale").splitlines()
+    cells = {
+        line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in lines if " | " in line
+    }
+    assert cells["method"][1:4] == ["Wrong labels 40%", "Wrong labels 80%", "68 images 6.8%"]
+    assert cells["MMA"][4:] == [NOTHING, NOTHING, f"{NOTHING} |"]
+    assert (cells["Cross-entropy"][-1], cells["GCE"][-1]) == ("1.00 |", "1.25 |")
+    assert "Some CPU at commit 0123456." in lines[-1]
+    at_40 = data[(data["panel"] == "noise") & (data["x"] == 0.4)].set_index("method")["mean"]
+    for method, name in (("gce", "GCE"), ("trades", "TRADES")):
+        assert cells[name][1].replace("**", "") == f"{100 * at_40[method]:.1f}% ± 5.0"
+    best = [name for name, row in cells.items() if row[1].startswith("**")]
+    assert best == [method_style(at_40.idxmax()).label]
 
 
 def test_what_is_missing_is_said():
