@@ -126,6 +126,7 @@ def _evaluation(measurement: Measurement, runs: Runs, mirror: Mirror | None) -> 
             "provenance": provenance(),
         }
         found.append(results)
+        folder.last.unlink(missing_ok=True)  # the parts of a measurement that is whole now
         return results
 
     yield work
@@ -138,9 +139,9 @@ def _measure(measurement: Measurement, runs: Runs, folder: JobFolder) -> Results
 
     config = measurement.config
     if isinstance(config, EvaluationConfig):
-        return measure.measure_attack(measurement, config, runs)
+        return measure.measure_attack(measurement, config, runs, measure.remembering(folder))
     if isinstance(config, AuditConfig):
-        return measure.measure_audit(measurement, config, runs)
+        return measure.measure_audit(measurement, config, runs, measure.remembering(folder))
     if isinstance(config, DistancesConfig):
         return measure.measure_distances(measurement, config, runs, folder)
     return measure.measure_regions(measurement, runs, folder)

@@ -1,6 +1,6 @@
 """The measurements themselves: stored runs are loaded, attacked, audited and measured. Imports torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from lmsweep import attacks
+from lmsweep.attacks.measures.curve import Part, Remember
 from lmsweep.attacks.measures.distances import compare_distances
 from lmsweep.config.evaluation import (
     REGIONS_FILE,
@@ -110,7 +111,23 @@ def batches_of(config: StoredRunsConfig, data: Dataset) -> EvaluationBatches:
     return EvaluationBatches(split, config.batch_size)
 
 
-def measure_attack(measurement: Measurement, config: EvaluationConfig, runs: Runs) -> dict[str, Any]:
+def remembering(folder: JobFolder) -> Remember:
+    """Keep each part in the job's folder, so that a measurement that was killed goes on where it was."""
+    found: dict[str, Part] = load_or_set_aside(folder.last, folder.holding) or {}
+
+    def remember(name: str, find: Callable[[], Part]) -> Part:
+        if name not in found:
+            found[name] = find()
+            with folder.replacing(folder.last.name) as temporary:
+                torch.save(found, temporary)
+        return found[name]
+
+    return remember
+
+
+def measure_attack(
+    measurement: Measurement, config: EvaluationConfig, runs: Runs, remember: Remember
+) -> dict[str, Any]:
     """The accuracy of every target over the attack's strengths."""
     device, attack = device_of(config), config.attack
     load = partial(load_run, root=config.root, device=device, which=config.checkpoint)
@@ -118,18 +135,24 @@ def measure_attack(measurement: Measurement, config: EvaluationConfig, runs: Run
     batches = batches_of(config, source.data)
     if measurement.source is None:
         stop = measurement.frozen["attack"].get("early_stop", False)
-        found = attacks.attack_curve(source.network, batches, attack, seed=config.seed, early_stop=stop)
+        found = attacks.attack_curve(
+            source.network, batches, attack, seed=config.seed, early_stop=stop, remember=remember
+        )
         curves = {measurement.targets[0]: found}
     else:
         networks = {
             name: source.network if name == measurement.source else load(runs[name]).network
             for name in measurement.targets
         }
-        curves = attacks.transfer_curves(source.network, networks, batches, attack, seed=config.seed)
+        curves = attacks.transfer_curves(
+            source.network, networks, batches, attack, seed=config.seed, remember=remember
+        )
     return {"unit": attack.unit, "curves": {name: curve.to_dict() for name, curve in curves.items()}}
 
 
-def measure_audit(measurement: Measurement, config: AuditConfig, runs: Runs) -> dict[str, Any]:
+def measure_audit(
+    measurement: Measurement, config: AuditConfig, runs: Runs, remember: Remember
+) -> dict[str, Any]:
     """Run every attack of the audit on the target."""
     device = device_of(config)
     load = partial(load_run, root=config.root, device=device, which=config.checkpoint)
@@ -145,6 +168,7 @@ def measure_audit(measurement: Measurement, config: AuditConfig, runs: Runs) -> 
         seed=config.seed,
         source=source.network if source else None,
         tell=partial(print, flush=True),
+        remember=remember,
     )
     return {"evidence": evidence.to_dict()}
 

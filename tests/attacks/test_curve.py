@@ -232,3 +232,19 @@ def trajectory_of(net, clean, epsilon, target, early_stop):
         return list(
             trajectory(net, clean.x, labels, [stop], settled=settled, early_stop=early_stop, **options)
         )
+
+
+def test_what_is_remembered_is_not_computed_again(nets, test_set):
+    kept, attack = {}, EVERY["pgd"]
+
+    def remember(name, find):
+        return kept[name] if name in kept else kept.setdefault(name, find())
+
+    before = transfer_curves(nets[0], {"b": nets[1]}, batches(test_set), attack, remember=remember)["b"]
+    del kept["batch/1"]
+    counter = Counter(nets[1])
+    after = transfer_curves(nets[0], {"b": counter}, batches(test_set), attack, remember=remember)["b"]
+    assert counter.forwards == 70 * (1 + len(EPSILONS))  # one batch, clean and attacked
+    assert torch.equal(before.correct, after.correct)
+    assert torch.equal(before.clean_correct, after.clean_correct)
+    assert before.zero_gradients == after.zero_gradients

@@ -1,8 +1,9 @@
 """The accuracy of a network over the strengths of an attack, in one pass over the data."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -17,6 +18,19 @@ from lmsweep.seeds import derive_seed
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 T = TypeVar("T")
+Part = dict[str, Tensor]  # what was found in one batch, on the CPU
+# Gives the part that an interrupted measurement has found under a name, else finds and keeps it.
+Remember = Callable[[str, Callable[[], Part]], Part]
+
+
+def afresh(name: str, find: Callable[[], Part]) -> Part:  # noqa: ARG001 - one part is like another
+    """Find the part anew."""
+    return find()
+
+
+def within(name: str, remember: Remember) -> Remember:
+    """Keep the parts of one measurement among those of others."""
+    return lambda part, find: remember(f"{name}/{part}", find)
 
 
 @dataclass(frozen=True)
@@ -45,7 +59,13 @@ class Curve:
 
 
 def attack_curve(
-    model: nn.Module, batches: Batches, attack: Attack, *, seed: int = 0, early_stop: bool = True
+    model: nn.Module,
+    batches: Batches,
+    attack: Attack,
+    *,
+    seed: int = 0,
+    early_stop: bool = True,
+    remember: Remember = afresh,
 ) -> Curve:
     """Attack `model` with examples made on itself (white-box).
 
@@ -54,20 +74,27 @@ def attack_curve(
     and in `transfer_curves`; untargeted, that accuracy can only be higher. Either can rise with the strength;
     it cannot where a larger epsilon's way begins with the whole of a smaller one's, which takes early stop,
     untargeted IFGSM with the least number of steps, and epsilons that are multiples of alpha.
+    `remember` is asked for every batch.
     """
-    (curve,) = _curves(model, {"self": model}, batches, attack, seed, early_stop).values()
+    (curve,) = _curves(model, {"self": model}, batches, attack, seed, early_stop, remember).values()
     return curve
 
 
 def transfer_curves(
-    source: nn.Module, targets: Mapping[str, nn.Module], batches: Batches, attack: Attack, *, seed: int = 0
+    source: nn.Module,
+    targets: Mapping[str, nn.Module],
+    batches: Batches,
+    attack: Attack,
+    *,
+    seed: int = 0,
+    remember: Remember = afresh,
 ) -> dict[str, Curve]:
     """Attack every target with the same examples, made on `source` (black-box).
 
     An example that fools the source early still takes all its steps, because it is not the source that is
     to be fooled.
     """
-    return _curves(source, targets, batches, attack, seed, early_stop=False)
+    return _curves(source, targets, batches, attack, seed, False, remember)
 
 
 def transfer_matrix(
@@ -86,35 +113,56 @@ def _curves(
     attack: Attack,
     seed: int,
     early_stop: bool,
+    remember: Remember,
 ) -> dict[str, Curve]:
-    correct: dict[str, list[Tensor]] = {name: [] for name in targets}
-    clean_correct: dict[str, list[Tensor]] = {name: [] for name in targets}
-    gradients = torch.zeros(2, len(attack.strengths), dtype=torch.long)
     total = len(batches) if isinstance(batches, Sized) else None
-    device = _device(source)
-    for number, (x, y) in enumerate(tracked(batches, total, type(attack).__name__)):
-        x, y = x.to(device), y.to(device)
-        logits = {name: _logits(model, x) for name, model in targets.items()}
-        own = [logits[name] for name, model in targets.items() if model is source]
-        clean = Clean(x, y, own[0] if own else _logits(source, x))
-        for name in targets:
-            clean_correct[name].append((logits[name].argmax(1) == y).cpu())
-        rows: dict[str, list[Tensor]] = {name: [] for name in targets}
+    parts = []
+    for number, batch in enumerate(tracked(batches, total, type(attack).__name__)):
         batch_seed = derive_seed(seed, f"batch/{number}")
-        for i, examples in enumerate(_examples(source, clean, attack, batch_seed, early_stop)):
-            gradients[0, i] += examples.gradients
-            gradients[1, i] += int(examples.zero_gradients)
-            for name, model in targets.items():
-                # What the attack knows about its examples is true of the source only.
-                seen = examples if model is source else examples._replace(settled=-torch.ones_like(y))
-                with frozen(model):
-                    rows[name].append((predictions(model, seen) == y).cpu())
-        for name in targets:
-            correct[name].append(torch.stack(rows[name]))
-    shares = tuple(int(z) / int(n) if n else None for n, z in gradients.T)
+        find = partial(_attacked, source, targets, *batch, attack, batch_seed, early_stop)
+        parts.append(remember(f"batch/{number}", find))
+    gradients = sum(part["gradients"] for part in parts)
+    shares = tuple(int(z) / int(n) if n else None for n, z in gradients.T)  # type: ignore[union-attr]
     return {
-        name: Curve(attack.strengths, torch.cat(correct[name], 1), torch.cat(clean_correct[name]), shares)
+        name: Curve(
+            attack.strengths,
+            torch.cat([part[f"correct/{name}"] for part in parts], 1),
+            torch.cat([part[f"clean/{name}"] for part in parts]),
+            shares,
+        )
         for name in targets
+    }
+
+
+def _attacked(
+    source: nn.Module,
+    targets: Mapping[str, nn.Module],
+    x: Tensor,
+    y: Tensor,
+    attack: Attack,
+    seed: int,
+    early_stop: bool,
+) -> Part:
+    """Which samples of a batch each target has right, and how many gradients were computed and zero."""
+    x, y = x.to(_device(source)), y.to(_device(source))
+    logits = {name: _logits(model, x) for name, model in targets.items()}
+    own = [logits[name] for name, model in targets.items() if model is source]
+    clean = Clean(x, y, own[0] if own else _logits(source, x))
+    gradients = torch.zeros(2, len(attack.strengths), dtype=torch.long)
+    rows: dict[str, list[Tensor]] = {name: [] for name in targets}
+    for i, examples in enumerate(_examples(source, clean, attack, seed, early_stop)):
+        gradients[0, i] = examples.gradients
+        gradients[1, i] = int(examples.zero_gradients)
+        for name, model in targets.items():
+            # What the attack knows about its examples is true of the source only.
+            seen = examples if model is source else examples._replace(settled=-torch.ones_like(y))
+            with frozen(model):
+                rows[name].append((predictions(model, seen) == y).cpu())
+    found = {f"clean/{name}": (logits[name].argmax(1) == y).cpu() for name in targets}
+    return {
+        "gradients": gradients,
+        **found,
+        **{f"correct/{name}": torch.stack(rows[name]) for name in targets},
     }
 
 

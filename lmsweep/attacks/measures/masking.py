@@ -7,6 +7,7 @@ strong enough to tell (Pintor et al., 2022).
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,16 @@ from lmsweep.attacks.attack import Attack, Clean
 from lmsweep.attacks.ensemble import Ensemble
 from lmsweep.attacks.fgsm import FGSM
 from lmsweep.attacks.ifgsm import IFGSM
-from lmsweep.attacks.measures.curve import Batches, Curve, attack_curve, transfer_curves
+from lmsweep.attacks.measures.curve import (
+    Batches,
+    Curve,
+    Part,
+    Remember,
+    afresh,
+    attack_curve,
+    transfer_curves,
+    within,
+)
 from lmsweep.attacks.measures.indicators import ADVICE, incomplete_optimisation, unstable_predictions
 from lmsweep.margin.temporary import frozen
 
@@ -84,11 +94,12 @@ def measure(
     seed: int = 0,
     source: nn.Module | None = None,
     tell: Callable[[str], object] = lambda _: None,
+    remember: Remember = afresh,
 ) -> Evidence:
     """Run every attack of the audit on the same samples.
 
     `attack` is the strong one, of which every member is run; its epsilons are replaced. `source` is a network
-    to transfer from. `tell` hears which attack begins.
+    to transfer from. `tell` hears which attack begins; `remember` is asked for every batch of each.
     """
     strengths = tuple(sorted(epsilons))
     claim = IFGSM(epsilons=strengths, alpha=alpha)
@@ -104,14 +115,16 @@ def measure(
     curves: dict[str, Curve] = {}
     for number, (name, (one, early_stop)) in enumerate(attacks.items(), start=1):
         tell(f"{name}, attack {number} of {len(attacks) + 2}")
-        curves[name] = attack_curve(model, batches, one, seed=seed, early_stop=early_stop)
+        curves[name] = attack_curve(
+            model, batches, one, seed=seed, early_stop=early_stop, remember=within(name, remember)
+        )
     anywhere = curves.pop("ifgsm, every step")
     worst = _nested([*(curve.correct for curve in curves.values()), anywhere.correct])
     tell(f"attacks without bound, {len(attacks) + 1} of {len(attacks) + 2}")
     indicators: dict[str, float | None] = {
         "zero_gradients": curves["fgsm"].zero_gradients[0] or 0.0,
         "silent_success": float((curves["ifgsm"].correct & ~anywhere.correct).double().mean(1).amax()),
-        **_unconstrained(model, batches, unbounded_alpha, seed),
+        **_unconstrained(model, batches, unbounded_alpha, seed, remember),
         "gradient_free_wins": None,
         "transfer_failure": None,
     }
@@ -121,7 +134,9 @@ def measure(
         indicators["gradient_free_wins"] = max(0.0, float(lead.amax()))
     if source is not None:
         tell(f"transfer, attack {len(attacks) + 2} of {len(attacks) + 2}")
-        found = transfer_curves(source, {"source": source, "target": model}, batches, claim, seed=seed)
+        both = {"source": source, "target": model}
+        kept = within("transfer", remember)
+        found = transfer_curves(source, both, batches, claim, seed=seed, remember=kept)
         curves["transfer"] = found["target"]
         worst = _nested([worst, found["target"].correct])
         failures = ~found["source"].correct & found["target"].correct
@@ -130,7 +145,7 @@ def measure(
     # Where many samples are left to tell something, but the attack is as strong as it can be.
     some = [epsilon for epsilon, accuracy in zip(strengths, left, strict=True) if accuracy > 0.1]
     steps = strong.apgd_steps if isinstance(strong, Ensemble) else 100
-    indicators |= _of_samples(model, batches, max(some, default=strengths[0]), steps, seed)
+    indicators |= _of_samples(model, batches, max(some, default=strengths[0]), steps, seed, remember)
     return Evidence(
         epsilons=strengths,
         clean=curves["fgsm"].to_dict()["clean_accuracy"],
@@ -147,17 +162,17 @@ def _nested(correct: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(correct)).all(0).int().cummin(0).values.bool()
 
 
-def _unconstrained(model: nn.Module, batches: Batches, alpha: float, seed: int) -> dict[str, float | None]:
+def _unconstrained(
+    model: nn.Module, batches: Batches, alpha: float, seed: int, remember: Remember
+) -> dict[str, float | None]:
     """With epsilon 1 every image can be reached, another class's among them."""
-    claim = attack_curve(model, batches, IFGSM(epsilons=(1.0,), alpha=alpha))
-    correct, steps = claim.correct, max(20, round(1 / alpha))
+    kept = within("unconstrained", remember)
+    claim = attack_curve(model, batches, IFGSM(epsilons=(1.0,), alpha=alpha), remember=kept)
+    correct = claim.correct
     if bool(correct.any()):
-        correct = (
-            correct
-            & attack_curve(
-                model, batches, APGD(epsilons=(1.0,), steps=steps, loss="margin"), seed=seed
-            ).correct
-        )
+        strong = APGD(epsilons=(1.0,), steps=max(20, round(1 / alpha)), loss="margin")
+        kept = within("every unconstrained", remember)
+        correct = correct & attack_curve(model, batches, strong, seed=seed, remember=kept).correct
     return {
         "unconstrained_fails": claim.accuracy[0],
         "every_unconstrained_fails": float(correct.double().mean()),
@@ -165,18 +180,20 @@ def _unconstrained(model: nn.Module, batches: Batches, alpha: float, seed: int) 
 
 
 def _of_samples(
-    model: nn.Module, batches: Batches, epsilon: float, steps: int, seed: int
+    model: nn.Module, batches: Batches, epsilon: float, steps: int, seed: int, remember: Remember
 ) -> dict[str, float | None]:
-    failed = incomplete = unstable = total = 0
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    for x, y in batches:
+
+    def counted(x: Tensor, y: Tensor) -> Part:
         x, y = x.to(device), y.to(device)
         with torch.no_grad(), frozen(model):
             clean = Clean(x, y, model(x))
-        ascents = incomplete_optimisation(model, clean, epsilon=epsilon, steps=steps, seed=seed)
-        failed, incomplete = failed + ascents[0], incomplete + ascents[1]
-        unstable += int(unstable_predictions(model, x, y, seed).sum())
-        total += len(x)
+        _, incomplete = incomplete_optimisation(model, clean, epsilon=epsilon, steps=steps, seed=seed)
+        unstable = int(unstable_predictions(model, x, y, seed).sum())
+        return {"counts": torch.tensor([unstable, incomplete, len(x)])}
+
+    parts = [remember(f"samples/{n}", partial(counted, x, y)) for n, (x, y) in enumerate(batches)]
+    unstable, incomplete, total = torch.stack([part["counts"] for part in parts]).sum(0).tolist()
     return {
         "unstable_predictions": unstable / total,
         # Of all samples: a few ascents that could still succeed cannot change much.
