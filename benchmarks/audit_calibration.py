@@ -2,11 +2,15 @@
 
 Networks are cells (a way to train, or a trick known to mask gradients) times seeds, on digits and a few on
 MNIST. Cells are split once, at random: limits are chosen on one half, and the confusion matrix is of the
-other half. The truth about a network: its gradients are masked when IFGSM leaves over 5 points more accuracy
-than an ensemble with more than twice the audit's budget. Each network adds a line to
-outputs/bench/audit_calibration.jsonl, so an interrupted calibration goes on where it was.
+other half. The truth about a network takes two measurements that the audit does not make. IFGSM claims too
+much when it leaves over 5 points more accuracy than an ensemble with more than twice the audit's budget.
+Gradients are masked when, besides, the same IFGSM leaves over 5 points less with gradients that nothing
+hides: of the network without its trick, in float64, its logits scaled so that softmax does not saturate.
+Each network is a line of outputs/bench/audit_calibration.jsonl, so an interrupted calibration goes on where
+it was.
 """
 
+import copy
 import json
 import os
 import random
@@ -23,16 +27,28 @@ import torch.nn.functional as F
 from scipy.stats import binomtest
 from torch import Tensor, nn
 
-from lmsweep.attacks import Ensemble, attack_curve, pgd
-from lmsweep.attacks.measures.masking import OF_THE_STRONGEST, Evidence, Thresholds, judge, measure
+from lmsweep.attacks import Ensemble, attack_curve, ifgsm, pgd
+from lmsweep.attacks.measures.masking import (
+    OF_MASKING,
+    OF_THE_STRONGEST,
+    Evidence,
+    Thresholds,
+    Verdict,
+    judge,
+    measure,
+)
+from lmsweep.attacks.trajectory import logit_margin
 from lmsweep.config.hydra import composed
 from lmsweep.data import digits, mnist
+from lmsweep.files import write_atomically
 from lmsweep.margin import margin_loss
 from lmsweep.models import ConvNet
 
 EPSILONS, SAMPLES, SEEDS = (0.1,), 100, 3
 TRUTH = Ensemble(epsilons=EPSILONS, apgd_steps=100, targets=5, minimal_steps=100, queries=1000)
-MASKED = 0.05
+TOO_MUCH = 0.05
+LEAD = 8.0  # by which the right logit leads in the median, where IFGSM is to see every gradient
+VERDICTS: tuple[Verdict, ...] = ("consistent", "attack too weak to say", "gradients masked")
 Model = Callable[[nn.Module], nn.Module]
 
 
@@ -120,7 +136,7 @@ def cells() -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
     return found
 
 
-def network(data: str) -> nn.Module:
+def make_network(data: str) -> nn.Module:
     """The network of a data set."""
     if data == "mnist":
         shape = {"channels": [32, 64], "dense": [512, 512], "kernel_size": 5, "pool": [2, 2]}
@@ -128,50 +144,67 @@ def network(data: str) -> nn.Module:
     return ConvNet((1, 8, 8), 10, channels=[8, 16], dense=[64], kernel_size=3, pool=[2, 2])
 
 
-def examined(data: str, how: Mapping[str, Any], trick: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Train one network; what the audit sees, and the truth."""
-    source = digits.load() if data == "digits" else mnist.load(os.environ.get("LMSWEEP_DATA", "data"))
-    pool, test = (
-        (part.x.float() / (255 if part.x.dtype == torch.uint8 else 1), part.y)
-        for part in (source.pool, source.test)
-    )
-    model = Trick(train(partial(network, data), *pool, seed, **how), **trick)
+def examined(model: nn.Module, images: Tensor, labels: Tensor, seed: int) -> dict[str, Any]:
+    """What the audit sees, and what a stronger ensemble leaves."""
     audit = composed("audit", ["runs=[none]"])
     quick = {key: audit["attack"][key] for key in ("apgd_steps", "targets", "minimal_steps", "queries")}
-    batch = [(test[0][:SAMPLES], test[1][:SAMPLES])]
     torch.manual_seed(seed)
     evidence = measure(
         model,
-        batch,
+        [(images, labels)],
         epsilons=EPSILONS,
         alpha=audit["alpha"],
         unbounded_alpha=audit["unbounded_alpha"],
         attack=Ensemble(epsilons=EPSILONS, **quick),
     )
-    worst = attack_curve(model, batch, TRUTH, seed=1).accuracy
+    worst = attack_curve(model, [(images, labels)], TRUTH, seed=1).accuracy
     return {"evidence": evidence.to_dict(), "ensemble": worst}
 
 
-def truth(line: Mapping[str, Any]) -> bool:
-    """Whether the gradients are masked."""
+@torch.no_grad()
+def unhidden(model: Trick, images: Tensor, labels: Tensor, seed: int) -> list[float]:
+    """The accuracy under IFGSM whose gradients are in plain sight."""
+    plain, x = copy.deepcopy(model.network).double(), images.double()
+    lead = float(-logit_margin(plain(x), labels).median())
+    visible = Trick(plain, scale=LEAD / lead)
+    alpha = composed("audit", ["runs=[none]"])["alpha"]
+    torch.manual_seed(seed)
+    found = [ifgsm(visible, x, labels, epsilon=epsilon, alpha=alpha).float() for epsilon in EPSILONS]
+    return [float((model(x).argmax(1) == labels).double().mean()) for x in found]
+
+
+def trained(data: str, how: Mapping[str, Any], seed: int) -> tuple[nn.Module, Tensor, Tensor]:
+    """A network, and the images and labels that it is judged on."""
+    source = digits.load() if data == "digits" else mnist.load(os.environ.get("LMSWEEP_DATA", "data"))
+    pool, test = (
+        (part.x.float() / (255 if part.x.dtype == torch.uint8 else 1), part.y)
+        for part in (source.pool, source.test)
+    )
+    return train(partial(make_network, data), *pool, seed, **how), test[0][:SAMPLES], test[1][:SAMPLES]
+
+
+def truth(line: Mapping[str, Any]) -> Verdict:
+    """What the audit should say."""
     claimed = line["evidence"]["curves"]["ifgsm"]
-    return max(a - b for a, b in zip(claimed, line["ensemble"], strict=True)) > MASKED
+    if max(a - b for a, b in zip(claimed, line["ensemble"], strict=True)) <= TOO_MUCH:
+        return "consistent"
+    hidden = max(a - b for a, b in zip(claimed, line["unhidden"], strict=True))
+    return "gradients masked" if hidden > TOO_MUCH else "attack too weak to say"
 
 
-def verdict(line: Mapping[str, Any], thresholds: Thresholds) -> str:
-    """The audit's word on a network."""
+def verdict(line: Mapping[str, Any], thresholds: Thresholds) -> Verdict:
+    """What the audit says."""
     return judge(Evidence(**line["evidence"]), thresholds)[0]
 
 
 def right(lines: list[dict[str, Any]], thresholds: Thresholds) -> int:
-    """How many verdicts are right; one that abstains is not."""
-    words = {True: "gradients masked", False: "consistent"}
-    return sum(verdict(line, thresholds) == words[truth(line)] for line in lines)
+    """How many verdicts are right."""
+    return sum(verdict(line, thresholds) == truth(line) for line in lines)
 
 
 def chosen(lines: list[dict[str, Any]], thresholds: Thresholds) -> Thresholds:
     """The limits with most right verdicts; of equally good ones those nearest to the limits before."""
-    for name in ("gap", *OF_THE_STRONGEST):
+    for name in dict.fromkeys(("gap", *OF_MASKING, *OF_THE_STRONGEST)):
         before = getattr(thresholds, name)
         tried = sorted({before, *(k / 100 for k in range(2, 52, 2))}, key=lambda value: abs(value - before))
         counts = [right(lines, Thresholds(**{**asdict(thresholds), name: value})) for value in tried]
@@ -180,9 +213,15 @@ def chosen(lines: list[dict[str, Any]], thresholds: Thresholds) -> Thresholds:
     return thresholds
 
 
+def share(count: int, total: int) -> str:
+    """A share and its interval."""
+    low, high = binomtest(count, total).proportion_ci(method="wilson")
+    return f"{count} of {total}: {count / total:.1%} [{low:.1%}, {high:.1%}]"
+
+
 def report(lines: list[dict[str, Any]]) -> Iterator[str]:
     """Chosen limits, the confusion matrix of the half that did not choose, and flips between seeds."""
-    names = sorted({line["cell"] for line in lines})
+    names = sorted(cells())
     random.Random(0).shuffle(names)  # noqa: S311 - no secret
     choosing = set(names[: len(names) // 2])
     first = [line for line in lines if line["cell"] in choosing]
@@ -190,21 +229,17 @@ def report(lines: list[dict[str, Any]]) -> Iterator[str]:
     before = Thresholds(**composed("audit", ["runs=[none]"])["thresholds"])
     limits = chosen(first, before)
     yield f"{len(first)} networks chose; limits before {asdict(before)}, chosen {asdict(limits)}"
-    yield f"right on those {right(first, limits)} of {len(first)}"
-    for masked in (True, False):
-        of_truth = [line for line in second if truth(line) == masked]
-        words = [verdict(line, limits) for line in of_truth]
-        counts = {
-            word: words.count(word) for word in ("gradients masked", "consistent", "attack too weak to say")
-        }
-        yield f"truth {'masked' if masked else 'not masked'}: {counts}"
-    good = right(second, limits)
-    low, high = binomtest(good, len(second)).proportion_ci(method="wilson")
-    yield f"right {good} of {len(second)}: {good / len(second):.1%} [{low:.1%}, {high:.1%}]"
+    yield f"right on those {right(first, limits)}, before {right(first, before)}"
+    for word in VERDICTS:
+        words = [verdict(line, limits) for line in second if truth(line) == word]
+        yield f"truth {word}: " + ", ".join(f"{one} {words.count(one)}" for one in VERDICTS)
+    yield f"right {share(right(second, limits), len(second))}"
+    believed = sum((verdict(line, limits) == VERDICTS[0]) == (truth(line) == VERDICTS[0]) for line in second)
+    yield f"right about whether IFGSM claims too much {share(believed, len(second))}"
     for name in names:
         cell = [line for line in lines if line["cell"] == name]
         found, truths = [verdict(line, limits) for line in cell], [truth(line) for line in cell]
-        if len(set(found)) > 1 or [word == "gradients masked" for word in found] != truths:
+        if len({*found, *truths}) > 1:
             gaps = [round(Evidence(**line["evidence"]).gap[0], 3) for line in cell]
             half = "chose" if name in choosing else "reported"
             yield f"{name} ({half}): verdicts {found}, truth {truths}, gaps {gaps}"
@@ -216,18 +251,21 @@ def main() -> None:
     path = Path(os.environ.get("LMSWEEP_OUTPUTS", "outputs")) / "bench" / "audit_calibration.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    done = {(line["cell"], line["seed"]) for line in lines}
+    done = {(line["cell"], line["seed"]): line for line in lines}
     wanted = [(name, seed) for seed in range(SEEDS) for name in cells()]
     # MNIST last, and two seeds of it, because one of its networks costs as much as ten others.
     for name, seed in sorted(wanted, key=lambda one: one[0].startswith("MNIST")):
         data, how, trick = cells()[name]
-        if (name, seed) not in done and (data == "digits" or seed < 2):
-            line = {"cell": name, "seed": seed, **examined(data, dict(how), trick, seed)}
-            lines.append(line)
-            with path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            print(name, seed, "masked" if truth(line) else "not masked", flush=True)
-    print(*report(lines), sep="\n")
+        line = done.get((name, seed), {})
+        if "unhidden" in line or (data == "mnist" and seed >= 2):
+            continue
+        network, images, labels = trained(data, how, seed)
+        model = Trick(network, **trick)
+        line = line or {"cell": name, "seed": seed, **examined(model, images, labels, seed)}
+        done[name, seed] = {**line, "unhidden": unhidden(model, images, labels, seed)}
+        write_atomically(path, "".join(json.dumps(one) + "\n" for one in done.values()))
+        print(name, seed, truth(done[name, seed]), flush=True)
+    print(*report([*done.values()]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -173,7 +173,8 @@ def show_audit(results: Results, name: str, path: Path, console: Console) -> Non
         shown = [f"{value:.1%}" for value in (evidence["clean"], *accuracies)]
         table.add_row(ROWS.get(key, key), *shown, unbounded)
     console.print(table)
-    values = {name: value for name, value in evidence["indicators"].items() if value is not None}
+    signs = {**evidence["indicators"], "saturated": evidence["saturated"]}
+    values = {name: value for name, value in signs.items() if value is not None}
     console.print(", ".join(f"{name.replace('_', ' ')} {value:.1%}" for name, value in values.items()))
     console.print(f"Verdict: [bold]{results['verdict']}[/bold], because")
     for reason in results["reasons"]:

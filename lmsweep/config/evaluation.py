@@ -69,6 +69,7 @@ class ThresholdsConfig(Node):
 
     gap: Unit
     zero_gradients: Unit
+    saturated: Unit
     unstable_predictions: Unit
     silent_success: Unit
     incomplete_optimisation: Unit

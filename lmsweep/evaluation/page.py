@@ -10,6 +10,7 @@ import jinja2
 from torch import Tensor
 
 from lmsweep.attacks.measures.indicators import ADVICE
+from lmsweep.attacks.measures.masking import Evidence
 
 TEMPLATE = Path(__file__).with_name("audit_page.html")
 
@@ -34,7 +35,7 @@ def write_page(
             "means": ADVICE[name][0].format(value or 0.0),
             "advice": ADVICE[name][1],
         }
-        for name, value in evidence["indicators"].items()
+        for name, value in Evidence(**evidence).signs.items()
     ]
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(TEMPLATE.read_text())

@@ -16,6 +16,7 @@ from tests.attacks.conftest import Scaled
 THRESHOLDS = Thresholds(
     gap=0.1,  # steps as long as here cost IFGSM some points
     zero_gradients=0.05,
+    saturated=0.1,
     unstable_predictions=0.1,
     silent_success=0.05,
     incomplete_optimisation=0.1,
@@ -29,7 +30,7 @@ SOUND = Evidence(
     clean=0.95,
     curves={"fgsm": [0.6, 0.3], "ifgsm": [0.5, 0.1], "apgd_margin": [0.48, 0.08], "search": [0.5, 0.1]},
     worst=[0.47, 0.07],
-    indicators={**dict.fromkeys(ADVICE, 0.0), "transfer_failure": 0.3},
+    indicators={**dict.fromkeys(ADVICE.keys() - {"saturated"}, 0.0), "transfer_failure": 0.3},
     saturated=0.0,
     samples=200,
 )
@@ -140,7 +141,8 @@ def test_sound_evidence_is_consistent():
 
 @pytest.mark.parametrize("name", ADVICE)
 def test_each_sign_is_named_with_its_value_and_advice(name):
-    evidence = replace(SOUND, indicators={**SOUND.indicators, name: 0.237})
+    value = {"saturated": 0.237} if name == "saturated" else {"indicators": {**SOUND.indicators, name: 0.237}}
+    evidence = replace(SOUND, **value)
     thresholds = replace(THRESHOLDS, gap=0.05, transfer_failure=0.05)
     weak = name in masking.OF_THE_STRONGEST
     verdict, reasons = judge(evidence, thresholds)

@@ -20,6 +20,10 @@ ADVICE = {
         "cross-entropy has a gradient of exactly zero for {:.1%} of samples",
         "attack the logit margin or DLR (attack=ifgsm_margin, attack=apgd attack.loss=dlr), or in float64",
     ),
+    "saturated": (
+        "softmax rounds to exactly 1 for {:.1%} of samples, where cross-entropy loses part of its gradient",
+        "attack the logit margin or DLR (attack=ifgsm_margin, attack=apgd attack.loss=dlr), or in float64",
+    ),
     "unstable_predictions": (
         "within 0.001 of {:.1%} of images the loss varies by more than a tenth",
         "average the gradient over the network's randomness, or attack without what rounds or draws",

@@ -36,6 +36,7 @@ GRADIENT_FREE = "search"
 # Signs that gradients mislead an attack, so that its failure says nothing about the network.
 OF_MASKING = (
     "zero_gradients",
+    "saturated",
     "unstable_predictions",
     "unconstrained_fails",
     "every_unconstrained_fails",
@@ -58,6 +59,11 @@ class Evidence:
     samples: int
 
     @property
+    def signs(self) -> dict[str, float | None]:
+        """Every indicator; whether softmax saturates is one."""
+        return {**self.indicators, "saturated": self.saturated}
+
+    @property
     def gap(self) -> tuple[float, int]:
         """How much more accuracy IFGSM claims than is left, and at which epsilon most."""
         gaps = [claimed - left for claimed, left in zip(self.curves["ifgsm"], self.worst, strict=True)]
@@ -74,6 +80,7 @@ class Thresholds:
 
     gap: float
     zero_gradients: float
+    saturated: float
     unstable_predictions: float
     silent_success: float
     incomplete_optimisation: float
@@ -151,7 +158,7 @@ def measure(
         clean=curves["fgsm"].to_dict()["clean_accuracy"],
         curves={name: curve.accuracy for name, curve in curves.items()},
         worst=left,
-        indicators={name: indicators[name] for name in ADVICE},
+        indicators={name: indicators[name] for name in ADVICE if name in indicators},
         saturated=_saturated(model, batches),
         samples=len(anywhere.clean_correct),
     )
@@ -211,7 +218,7 @@ def judge(evidence: Evidence, thresholds: Thresholds) -> tuple[Verdict, list[str
     epsilon, claimed, left = evidence.epsilons[at], evidence.curves["ifgsm"][at], evidence.worst[at]
     raised = {
         name: value
-        for name, value in evidence.indicators.items()
+        for name, value in evidence.signs.items()
         if value is not None and value > getattr(thresholds, name)
     }
     signs = [f"{ADVICE[name][0].format(value)}: {ADVICE[name][1]}" for name, value in raised.items()]
