@@ -4,10 +4,9 @@ Networks are cells (a way to train, or a trick known to mask gradients) times se
 MNIST. Cells are split once, at random: limits are chosen on one half, and the confusion matrix is of the
 other half. The truth about a network takes two measurements that the audit does not make. IFGSM claims too
 much when it leaves over 5 points more accuracy than an ensemble with more than twice the audit's budget.
-Gradients are masked when, besides, the same IFGSM leaves over 5 points less with gradients that nothing
-hides: of the network without its trick, in float64, its logits scaled so that softmax does not saturate.
-Each network is a line of outputs/bench/audit_calibration.jsonl, so an interrupted calibration goes on where
-it was.
+Gradients are masked when, besides, a trick hides them, or the same IFGSM leaves over 5 points less with
+gradients that nothing hides: in float64, the logits scaled down until softmax does not saturate. Each
+network is a line of outputs/bench/audit_calibration.jsonl, so an interrupted calibration goes on.
 """
 
 import copy
@@ -47,7 +46,7 @@ from lmsweep.models import ConvNet
 EPSILONS, SAMPLES, SEEDS = (0.1,), 100, 3
 TRUTH = Ensemble(epsilons=EPSILONS, apgd_steps=100, targets=5, minimal_steps=100, queries=1000)
 TOO_MUCH = 0.05
-LEAD = 8.0  # by which the right logit leads in the median, where IFGSM is to see every gradient
+LEAD = 8.0  # by which the right logit may lead in the median, where IFGSM is to see every gradient
 VERDICTS: tuple[Verdict, ...] = ("consistent", "attack too weak to say", "gradients masked")
 Model = Callable[[nn.Module], nn.Module]
 
@@ -163,10 +162,10 @@ def examined(model: nn.Module, images: Tensor, labels: Tensor, seed: int) -> dic
 
 @torch.no_grad()
 def unhidden(model: Trick, images: Tensor, labels: Tensor, seed: int) -> list[float]:
-    """The accuracy under IFGSM whose gradients are in plain sight."""
+    """The accuracy under IFGSM whose gradients are in plain sight, without the trick."""
     plain, x = copy.deepcopy(model.network).double(), images.double()
     lead = float(-logit_margin(plain(x), labels).median())
-    visible = Trick(plain, scale=LEAD / lead)
+    visible = Trick(plain, scale=min(1.0, LEAD / lead))
     alpha = composed("audit", ["runs=[none]"])["alpha"]
     torch.manual_seed(seed)
     found = [ifgsm(visible, x, labels, epsilon=epsilon, alpha=alpha).float() for epsilon in EPSILONS]
@@ -188,6 +187,8 @@ def truth(line: Mapping[str, Any]) -> Verdict:
     claimed = line["evidence"]["curves"]["ifgsm"]
     if max(a - b for a, b in zip(claimed, line["ensemble"], strict=True)) <= TOO_MUCH:
         return "consistent"
+    if cells()[line["cell"]][2]:
+        return "gradients masked"
     hidden = max(a - b for a, b in zip(claimed, line["unhidden"], strict=True))
     return "gradients masked" if hidden > TOO_MUCH else "attack too weak to say"
 
