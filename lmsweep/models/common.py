@@ -7,6 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+# Numbers between a gradient at images and the product it is made of: 16 images of MNIST with 5x5 kernels. So
+# small a buffer is used again; the system would hand out a larger one anew, page by page, every time.
+NUMBERS_AT_ONCE = 16 * 25 * 28 * 28
+
 
 class Standardise(nn.Module):
     """Subtract the mean and divide by the standard deviation of each channel; None leaves either out.
@@ -71,10 +75,15 @@ class _ImageGradient(torch.autograd.Function):
         # Of differentiable operations only, because exact mode goes through it again.
         (gradient,) = gradients
         (weight,) = ctx.saved_tensors
-        rows = weight.flatten(1).t().expand(len(gradient), -1, -1)  # `@` would copy the gradient
-        columns = torch.bmm(rows, gradient.contiguous().flatten(2))
-        padding = tuple(size // 2 for size in weight.shape[2:])
-        return gradient, F.fold(columns, ctx.size, weight.shape[2:], padding=padding), None
+        rows, kernel = weight.flatten(1).t(), weight.shape[2:]
+
+        def at_images(part: Tensor) -> Tensor:
+            # `@` would copy the gradient; flattened it is a view, in channels-last order too.
+            columns = torch.bmm(rows.expand(len(part), -1, -1), part.flatten(2))
+            return F.fold(columns, ctx.size, kernel, padding=tuple(size // 2 for size in kernel))
+
+        images = max(1, NUMBERS_AT_ONCE // (kernel.numel() * ctx.size.numel()))
+        return gradient, torch.cat([at_images(part) for part in gradient.split(images)]), None
 
 
 class Chain(nn.Module):

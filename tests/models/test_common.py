@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision.transforms.v2 import functional as V
 
+from lmsweep.models import common
 from lmsweep.models.common import ImageConv2d, Standardise
 
 MEAN, STD = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
@@ -42,12 +43,13 @@ def test_numbers_must_be_one_per_channel():
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kernel", [(3, 3), (5, 1)])
-def test_the_fast_gradient_at_an_image_is_that_of_the_convolution_once_and_twice(bias, kernel):
+def test_the_fast_gradient_at_an_image_is_that_of_the_convolution_once_and_twice(bias, kernel, monkeypatch):
     torch.manual_seed(0)
+    monkeypatch.setattr(common, "NUMBERS_AT_ONCE", 2 * 5 * 4 * kernel[0] * kernel[1])  # of three images
     fast = ImageConv2d(1, 3, kernel, padding="same", bias=bias).double()
     plain = nn.Conv2d(1, 3, kernel, padding="same", bias=bias).double()
     plain.load_state_dict(fast.state_dict())
-    x = torch.rand(2, 1, 5, 4, dtype=torch.float64, requires_grad=True)
+    x = torch.rand(3, 1, 5, 4, dtype=torch.float64, requires_grad=True)
 
     def outcome(layer: nn.Module) -> list[torch.Tensor]:
         """The gradient at the image, and what the weights and the image do to its length."""
