@@ -207,7 +207,7 @@ def chosen(lines: list[dict[str, Any]], thresholds: Thresholds) -> Thresholds:
     """The limits with most right verdicts; of equally good ones those nearest to the limits before."""
     for name in dict.fromkeys(("gap", *OF_MASKING, *OF_THE_STRONGEST)):
         before = getattr(thresholds, name)
-        tried = sorted({before, *(k / 100 for k in range(2, 52, 2))}, key=lambda value: abs(value - before))
+        tried = sorted({before, *(k / 100 for k in range(2, 100, 2))}, key=lambda value: abs(value - before))
         counts = [right(lines, Thresholds(**{**asdict(thresholds), name: value})) for value in tried]
         best = tried[counts.index(max(counts))]
         thresholds = Thresholds(**{**asdict(thresholds), name: best})
