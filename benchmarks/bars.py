@@ -73,7 +73,7 @@ BARS: dict[str, Bar | None] = {
     "exact_mode/memory, first order, 9 classes": None,
     "exact_mode/memory, exact, 9 classes": None,
     # Steps per second of a run, in those of a loop written by hand.
-    "training_loop/mnist": at_least(0.90),
+    "training_loop/mnist": at_least(0.95),
     "training_loop/digits": at_least(0.70),
     "training_loop/mnist, margin": None,
     "training_loop/digits, margin": None,
