@@ -75,7 +75,10 @@ def _cell(column: Column, method: str) -> str:
 
 
 def _times(row: dict[str, Any] | None) -> str:
-    return NOTHING if row is None else f"{row['value']:.2f}"
+    if row is None:
+        return NOTHING
+    spread = f" [{row['low']:.2f}, {row['high']:.2f}]" if "low" in row else ""
+    return f"{row['value']:.2f}{spread}"
 
 
 def _measured(cost: dict[str, dict[str, Any]]) -> str:
@@ -86,5 +89,5 @@ def _measured(cost: dict[str, dict[str, Any]]) -> str:
     places = ", ".join(f"{cpu} at commit {commit}" for cpu, commit in sorted(where))
     return (
         "The cost of a step, forward and backward pass of the paper's MNIST network, is in times of a "
-        f"cross-entropy step, by `make bench ROW=method_steps` on {places}."
+        f"cross-entropy step with its 95% interval, by `make bench ROW=method_steps` on {places}."
     )

@@ -64,7 +64,11 @@ def test_columns_have_the_means_of_their_methods_and_repeat_nothing(tmp_path, mo
 def test_the_table_has_the_numbers_of_the_picture(tmp_path, monkeypatch):
     costs = tmp_path / "bench.json"
     where = {"commit": "0123456789", "machine": {"cpu": "Some CPU"}}
-    costs.write_text(json.dumps({"method_steps/mnist, gce": {"value": 1.25, "environment": where}}))
+    costs.write_text(
+        json.dumps(
+            {"method_steps/mnist, gce": {"value": 1.25, "low": 1.2, "high": 1.4, "environment": where}}
+        )
+    )
     monkeypatch.setattr(methods, "COSTS", costs)
     data = table()
     gone = (data["panel"] == "robust") & (data["method"] == "mma")
@@ -74,7 +78,7 @@ def test_the_table_has_the_numbers_of_the_picture(tmp_path, monkeypatch):
     }
     assert cells["method"][1:4] == ["Wrong labels 40%", "Wrong labels 80%", "68 images 6.8%"]
     assert cells["MMA"][4:] == [NOTHING, NOTHING, f"{NOTHING} |"]
-    assert (cells["Cross-entropy"][-1], cells["GCE"][-1]) == ("1.00 |", "1.25 |")
+    assert (cells["Cross-entropy"][-1], cells["GCE"][-1]) == ("1.00 |", "1.25 [1.20, 1.40] |")
     assert "Some CPU at commit 0123456." in lines[-1]
     at_40 = data[(data["panel"] == "noise") & (data["x"] == 0.4)].set_index("method")["mean"]
     for method, name in (("gce", "GCE"), ("trades", "TRADES")):
