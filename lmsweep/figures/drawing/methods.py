@@ -86,8 +86,8 @@ def _draw_costs(axes: Axes, names: Sequence[str]) -> None:
     for method, row in methods.costs(names).items():
         i, value = names.index(method), row["value"]
         axes.plot([value], [i], label=method, **{**method_style(method).line_kwargs(), "linestyle": "none"})
-        axes.annotate(f"{value:.2g}", (value, i), (5, 0), textcoords="offset points", fontsize=6, va="center")
+        axes.annotate(f"{value:.1f}", (value, i), (5, 0), textcoords="offset points", fontsize=6, va="center")
     axes.axvline(1.0, color="#bbb", linewidth=0.6, zorder=0)
-    axes.set_xlim(0.6, 1.25 * max([1.0, *axes.get_xlim()]))
+    axes.set_xlim(0, 1.25 * max([1.0, *axes.get_xlim()]))
     axes.set_title("cost of a step", fontsize=7)
     axes.set_xlabel("times cross-entropy")
