@@ -13,6 +13,8 @@ from lmsweep.config.sweeps import sweep_names
 from lmsweep.figures.table import read_csv, write_csv
 
 ONE = "fig10_mnist_gaussian"  # few runs, and evaluations of them
+METHODS = "figX_methods"  # as many runs as half of the other figures; made with two of its methods only
+MOST = [name for name in sweep_names() if name != METHODS]
 # Two seeds, two values per axis, two steps, few samples: nothing is learnt, everything is done.
 TINY = (
     "seed=0,1",
@@ -48,7 +50,7 @@ def made(*figures):
 
 @pytest.fixture(scope="module")
 def everything(made_once):
-    return made_once("everything", made("--all"))
+    return made_once("everything", made(*MOST))
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +84,22 @@ def test_a_figure_is_made(one_figure):
 
 @pytest.mark.slow
 def test_all_figures_are_made_and_share_runs(everything):
-    assert_made(*everything, sweep_names())
+    assert_made(*everything, MOST)
     _, done = everything
     saved = next(line for line in done.stdout.splitlines() if "sharing saves" in line)
     _, asked, spared = (int(word) for word in saved.split() if word.isdigit())
     assert spared > asked / 4
+
+
+@pytest.mark.slow
+def test_the_figure_of_all_methods_is_made_with_a_table(tmp_path):
+    _, done = made(METHODS, "method=xent,gce")(tmp_path)
+    assert "To train: 32 of 32 runs" in done.stdout
+    (made_of,) = (tmp_path / "figures").iterdir()
+    table = read_csv(made_of / f"{METHODS}.csv")
+    assert set(table[table["n"] == 2]["method"]) == {"xent", "gce"}
+    lines = (made_of / f"{METHODS}.md").read_text().splitlines()
+    assert sum(line.startswith(("| Cross-entropy |", "| GCE |")) and "%" in line for line in lines) == 2
 
 
 @pytest.mark.slow
@@ -163,7 +176,7 @@ def test_the_report_has_every_figure(everything):
     page = call(outputs, "report")
     assert page.returncode == 0, page.stderr
     html = (outputs / "report" / "index.html").read_text()
-    assert all(name in html for name in sweep_names())
+    assert all(name in html for name in MOST)
 
 
 def test_what_was_made_can_be_verified(one_figure, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -182,9 +183,11 @@ def test_a_sweep_that_only_fails_is_stopped_on_the_cluster_too(cluster, tmp_path
     grid = (*TINY, "method=xent", model, "seed=range(12)", "hydra.launcher.max_failures=3")
     done = sweep(tmp_path, *grid, *ON_SLURM, "hydra.launcher.max_queued=4")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(
-        "Stopped, because the first 3 runs all failed for one reason: ArithmeticError: the network broke"
+    # Between two looks at the queue more than the third may fail.
+    reason = (
+        r"Stopped, because the first [3-8] runs all failed for one reason: ArithmeticError: the network broke"
     )
+    assert re.match(reason, done.stderr.splitlines()[-1])
     wait_until(lambda: not cluster.call("squeue", "--noheader").strip(), 300)
     tried = [status for status in statuses(tmp_path).values() if status.get("slurm")]
     assert 3 <= len(tried) <= 8
