@@ -3,7 +3,6 @@
 The run itself stays `pending` in the store, and its checkpoint waits for whoever asks for more of it.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,10 +13,8 @@ from lmsweep.figures.halving import KIND, Rung, scores_until
 from lmsweep.provenance import provenance
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Results, Work
-from lmsweep.store.lease import JobBusyError
+from lmsweep.store.lease import when_free
 from lmsweep.store.run_job import JobFailedError, run_job
-
-LOOK_EVERY_SECONDS = 1.0  # at a run that another process trains
 
 
 def rung_job(rung: Rung) -> Job:
@@ -41,8 +38,7 @@ def rung_job(rung: Rung) -> Job:
 def _climbing(rung: Rung) -> Iterator[Work]:
     def work(_: JobFolder) -> Results:
         run = training_job(rung.run, pause_at=rung.step)
-        while not _is_there(run):
-            time.sleep(LOOK_EVERY_SECONDS)
+        when_free(partial(_climb, run))
         status = run.folder.read_status()
         scores = {} if status.get("final") else scores_until(run.folder.metrics, rung.step)
         return {"id": rung.id, **rung.frozen, "scores": scores, "provenance": provenance()}
@@ -50,18 +46,15 @@ def _climbing(rung: Rung) -> Iterator[Work]:
     yield work
 
 
-def _is_there(run: Job) -> bool:
-    """Train a run up to its rung; False while another process has the run."""
+def _climb(run: Job) -> None:
+    """Train a run up to its rung."""
     try:
         run_job(run)
     except PausedError:
-        return True
-    except JobBusyError:
-        return False
+        return
     except JobFailedError:
         if not run.folder.read_status().get("final"):  # a diverged run is a result
             raise
-    return True
 
 
 def _summary(results: Results) -> str:

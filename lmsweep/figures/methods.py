@@ -46,7 +46,7 @@ def costs(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
 def methods_page(table: pd.DataFrame, spec: FigureSpec, scale: str) -> str:
     """The picture's numbers as Markdown: means with half of Student's 95% interval, the best ones bold."""
     shown, cost = list(columns(table, spec)), costs(spec.methods)
-    head = ["method", *(f"{' '.join(column.title)}" for column in shown), "cost of a step"]
+    head = ["method", *(" ".join(column.title) for column in shown), "cost of a step"]
     cells = [
         [method_style(method).label, *(_cell(column, method) for column in shown), _times(cost.get(method))]
         for method in spec.methods
