@@ -67,7 +67,7 @@ def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], Any]], Any]:
 def clock_of_samples(monkeypatch) -> SimpleNamespace:
     """For probes, in place of the real clock: one that only samples move on their way through a network."""
     clock = SimpleNamespace(seconds=0.0)
-    clock.monotonic = lambda: clock.seconds
+    clock.monotonic = clock.process_time = lambda: clock.seconds
 
     def forward(self, x, before=ConvNet.forward):
         clock.seconds += 2e-5 * len(x) * (3 if self.training else 1)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lmsweep.training.run import Parts
 
 
-PROBE_SECONDS = 120  # then a run counts as one that cannot be estimated
+PROBE_SECONDS = 240  # of processor time; then a run counts as one that cannot be estimated
 PRELOAD = "lmsweep.training.preload"
 # What W&B imports when it is first used, which takes a second.
 WANDB = (
@@ -183,8 +183,10 @@ def _probe(config: RunConfig) -> float:
     def too_long(*_: object) -> None:
         raise TimeoutError(f"a probe of {PROBE_SECONDS} s measured nothing")
 
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(PROBE_SECONDS)  # the worker ends after the probe, and the alarm with it
+    signal.signal(signal.SIGPROF, too_long)
+    signal.setitimer(
+        signal.ITIMER_PROF, PROBE_SECONDS
+    )  # the worker ends after the probe, and the timer with it
     return probe_seconds(config)
 
 
