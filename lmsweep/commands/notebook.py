@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmsweep.commands.jobs import run_training
-from lmsweep.commands.stages import train
+from lmsweep.commands.reproduce import train
 from lmsweep.commands.store import results_table
 from lmsweep.config.fields import explained
 from lmsweep.config.hydra import composed

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lmsweep.figures.select import SENTENCES, WEIGHTS, told
 from lmsweep.figures.spec import FigureSpec, Reference
 from lmsweep.figures.statistics import RULE, Verdict
+from lmsweep.figures.words import text
 from lmsweep.files import DamagedError, digest, read_json, write_json
 
 SCALES = ("smoke", "laptop", "workstation", "paper")  # small ones first
@@ -67,6 +68,25 @@ class JudgedClaim(_Part):
     paper: str
     n: int
     scale: str
+
+
+class ClaimRow(NamedTuple):
+    """A claim as a row of text; who shows fewer columns leaves some out."""
+
+    verdict: str
+    says: str
+    where: str
+    paper: str
+    ours: str
+    n: str
+
+
+HEAD = ClaimRow("verdict", "the paper says", "where", "paper", "ours", "n")
+
+
+def claim_rows(claims: Iterable[JudgedClaim]) -> list[ClaimRow]:
+    """One row per claim: for the terminal, the Markdown page, the HTML report and W&B's report."""
+    return [ClaimRow(*(text(getattr(claim, key)) for key in ClaimRow._fields)) for claim in claims]
 
 
 class Audit(_Part):

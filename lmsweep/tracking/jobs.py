@@ -72,7 +72,7 @@ def mirror_figure(options: TrackingConfig, outputs: str | Path, record: "Record"
         return
     import pandas as pd  # takes half a second, which a run need not spend
 
-    from lmsweep.figures.claims.verdicts import ClaimRow, claim_rows
+    from lmsweep.figures.record import ClaimRow, claim_rows
 
     csv = picture.with_suffix(".csv")
     points = pd.read_csv(csv, keep_default_na=False)

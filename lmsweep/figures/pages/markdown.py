@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
-from lmsweep.figures.claims.verdicts import HEAD, claim_rows
-from lmsweep.figures.record import Record
+from lmsweep.figures.record import HEAD, Record, claim_rows
 from lmsweep.figures.statistics import RULE, Verdict
 from lmsweep.figures.words import NOTHING, text
 

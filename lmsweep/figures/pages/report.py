@@ -20,10 +20,9 @@ from markupsafe import Markup
 
 from lmsweep.config.identity import dotted
 from lmsweep.errors import UserError
-from lmsweep.figures.claims.verdicts import claim_rows
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.pages.grids import METRIC, Grid, axes_of, cells, draw_grid
-from lmsweep.figures.record import Missing, Record, Selected, read_records
+from lmsweep.figures.record import Missing, Record, Selected, claim_rows, read_records
 from lmsweep.figures.statistics import Verdict
 from lmsweep.figures.words import count, text, version_of
 from lmsweep.files import digest, write_atomically

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from lmsweep.figures.claims.verdicts import HEAD, check_claims, claim_rows
+from lmsweep.figures.make import check_claims
+from lmsweep.figures.record import HEAD, claim_rows
 from lmsweep.figures.words import NOTHING
 from tests.figures.examples import GREATER, VALUE, cell, figure, points
 
