@@ -14,8 +14,7 @@ from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.figures import collect
 from lmsweep.figures.claims.evidence import Evidence, NotRunError
 from lmsweep.figures.claims.kinds import Claim, Finding
-from lmsweep.figures.drawing.curves import draw_curves
-from lmsweep.figures.drawing.distances import draw_distances
+from lmsweep.figures.drawing.curves import draw_curves, draw_distances
 from lmsweep.figures.drawing.layout import save
 from lmsweep.figures.drawing.methods import draw_methods, methods_page
 from lmsweep.figures.drawing.regions import draw_regions
@@ -200,8 +199,7 @@ def _draw(found: Gathered) -> Figure:
     if spec.kind == "methods":
         return draw_methods(table, spec, scale, found.missing)
     if spec.kind == "distances":
-        layers = table.rename(columns={"panel": "layer", "x": "step"})
-        return draw_distances(layers, spec.title, scale, methods=spec.methods)
+        return draw_distances(table, spec, scale)
     return draw_regions(read_regions(list(regions(sweep, spec, found.shown))), spec.title, scale)
 
 

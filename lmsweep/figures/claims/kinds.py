@@ -23,6 +23,7 @@ from lmsweep.figures.statistics import (
     Verdict,
     best_of,
     slopes,
+    verdict_between,
     verdict_of_all,
 )
 from lmsweep.figures.words import amount, place, weakest, with_interval
@@ -355,10 +356,7 @@ class RatioClaim(Claim):
         )
         most = inf if self.high is None else self.high
         n = min(int(one["repeats"]), int(other["repeats"]))
-        verdict: Verdict = "not resolved"
-        if n >= ENOUGH_SEEDS:
-            inside = self.low <= low and high <= most
-            verdict = "holds" if inside else "fails" if high < self.low or low > most else "not resolved"
+        verdict = verdict_between(n, low, high, self.low, most)
         machine = one["environment"]["machine"]
         where = ", ".join(machine["gpus"]) or machine["cpu"]
         return Finding(verdict, f"{value:.2f} times [{low:.2f}, {high:.2f}], by make bench on {where}", n)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from lmsweep.figures.claims.kinds import COSTS
 from lmsweep.figures.drawing.curves import caption
-from lmsweep.figures.drawing.layout import seeds_phrase
+from lmsweep.figures.drawing.layout import seeds_phrase, write_around
 from lmsweep.figures.drawing.style import RC, in_math, method_style
 from lmsweep.figures.pages.markdown import table as markdown
 from lmsweep.figures.spec import FigureSpec, Panel
@@ -85,12 +85,8 @@ def draw_methods(
             axes.set_axisbelow(True)
             axes.xaxis.label.set_fontsize(7)
         grid[0].set_yticklabels([method_style(method).legend for method in spec.methods])
-        heading: dict[str, Any] = {"ha": "center", "va": "top"}
-        figure.text(0.5, 1 - 0.05 / height, spec.title, fontsize=9, weight="bold", **heading)
         subtitle = seeds_phrase(scale, table["n"], bands=True).replace("bands", "lines")
-        figure.text(0.5, 1 - 0.22 / height, subtitle, fontsize=7.5, color="#444", **heading)
-        place_of_caption = (0.08 / width, 0.03 / height)
-        figure.text(*place_of_caption, "\n".join(lines), va="bottom", fontsize=6.5, color="#555")
+        write_around(figure, [spec.title], [subtitle], lines)
     return figure
 
 
