@@ -11,19 +11,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
-
-from markupsafe import Markup
 
 from lmsweep.config.run import parse
 from lmsweep.config.sweeps import Sweep, read_sweep, scales, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.figures.drawing.layout import png
 from lmsweep.figures.make import unfinished
-from lmsweep.figures.pages.report import environment, policy
+from lmsweep.figures.pages.report import environment, part, policy
 from lmsweep.store.overview import STATES, Row, overview
 from lmsweep.store.overview import sweeps as sweeps_by_state
 from lmsweep.store.store import Store
@@ -50,13 +47,13 @@ def live_page(outputs: Path) -> str:
         }
         for name, counts in sweeps_by_state(outputs, rows, damaged)
     ]
-    style = files("lmsweep.figures.pages").joinpath("templates", "page.css").read_text(encoding="utf-8")
+    style = part("page.css")
     running = [row for row in rows if row["state"] == "running"]
     return (
         environment()
         .get_template("live.html")
         .render(
-            style=Markup(style),  # noqa: S704 - a file of this package
+            style=style,
             policy=policy(style, images="'self' data:"),
             refresh=REFRESH_SECONDS,
             outputs=str(outputs),
@@ -80,7 +77,7 @@ def figure_of(sweep: str) -> tuple[str, str] | None:
         return None
     for name in sweep_names():
         label = sweep.removeprefix(f"{name}-")
-        scale = label.partition("-")[0]  # overrides are a hash after the scale
+        scale = label.partition("-")[0]  # of a sweep with overrides, their hash follows
         if label != sweep and any(one.endswith(f"/{scale}") for one in scales()):
             return name, scale
     return None
@@ -92,9 +89,8 @@ def live_figure(outputs: Path, sweep: str) -> bytes:
     if named is None:
         raise UserError(f"{sweep} is no figure.")
     asked = _read(*named, str(outputs))
-    if sweep != "-".join(
-        named
-    ):  # with overrides: the runs that were asked for, each with a setting of its own
+    if sweep != "-".join(named):
+        # With overrides: the runs that were asked for, each with a setting of its own.
         store, grid = Store(outputs), asked.grid.model_copy(update={"stages": None})
         runs = {name: parse(store.folder(name).read_config()) for name in runs_of(outputs, sweep)}
         asked = dataclasses.replace(asked, runs=runs, grid=grid)
@@ -120,7 +116,7 @@ def _curve(outputs: Path, row: Row) -> dict[str, Any]:
     folder = Store(outputs).folder(row["run"])
     lines: list[Mapping[str, Any]] = []
     steps = 1
-    with suppress(OSError, ValueError, KeyError, UserError):  # of a run that has just begun
+    with suppress(OSError, ValueError, KeyError, UserError):  # a run that has just begun may lack them
         steps = int(folder.read_config()["trainer"]["max_steps"])
         lines = [json.loads(line) for line in folder.metrics.read_text().splitlines() if line.endswith("}")]
     seen = [(line["step"], line["val_accuracy"]) for line in lines if "val_accuracy" in line]
