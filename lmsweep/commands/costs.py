@@ -11,7 +11,7 @@ from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.figures.make import spec_of
 from lmsweep.figures.pages.markdown import between, table
-from lmsweep.figures.stages import pilot_runs, reporting_runs
+from lmsweep.figures.stages import Stages
 from lmsweep.files import write_atomically
 from lmsweep.provenance import machine_name
 from lmsweep.sweep.devices import places
@@ -70,8 +70,8 @@ def as_table(rows: Sequence[Row]) -> str:
 
 
 def _trained(sweep: Sweep) -> dict[str, RunConfig]:
-    spec = spec_of(sweep)
-    return {**pilot_runs(sweep, spec), **reporting_runs(sweep, spec, guess=True)}
+    stages = Stages(sweep, spec_of(sweep))
+    return {**stages.pilot_runs, **stages.reporting_runs(guess=True)}
 
 
 def _hours(plan: Plan, runs: dict[str, RunConfig], seconds: dict[str, Seconds]) -> str:

@@ -41,7 +41,7 @@ OPTIONS_WITH_VALUE = (
     *("--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun"),
     *("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd"),
 )
-PLAIN = re.compile(r"[\w./+-]+")  # neither quoted nor a list or a choice, which Hydra has to see as such
+PLAIN = re.compile(r"[\w./+-]+")  # a word without quotes, lists and choices, which are for Hydra to read
 
 C = TypeVar("C", bound=Node)
 

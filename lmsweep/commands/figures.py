@@ -220,7 +220,7 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
             shutil.copyfile(drawn / f"{name}{suffix}", kept / f"{name}{suffix}")
         if (page := drawn / f"{name}.md").is_file():  # a table of many methods
             shutil.copyfile(page, kept / page.name)
-    if scale != "smoke":  # which is trained again in minutes
+    if scale != "smoke":  # whose runs are trained again in minutes
         _keep_results(outputs, kept, chosen, scale)
     page = kept / "README.md"
     records = list(read_records(results).values())

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lmsweep.training.run import Parts
 
 
-PROBE_SECONDS = 120  # then a run counts as one that cannot be estimated
+PROBE_SECONDS = 120  # a longer probe has failed
 PRELOAD = "lmsweep.training.preload"
 # What W&B imports when it is first used, which takes a second.
 WANDB = (
@@ -191,7 +191,7 @@ def cost_key(config: RunConfig) -> str:
     drop(identity, FREE)
     identity["optimizer"] = config.optimizer.target
     identity.pop("schedule", None)
-    if config.trainer.processes > 1:  # no part of the identity, but of the duration
+    if config.trainer.processes > 1:  # which changes the duration of a run, but not its identity
         identity["processes"] = config.trainer.processes
     return run_id(identity)
 

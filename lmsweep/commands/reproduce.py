@@ -15,7 +15,7 @@ from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.figures.make import measurements, spec_of
-from lmsweep.figures.stages import RUNGS, Rung, finalists, pilot_runs, reporting_runs, rungs
+from lmsweep.figures.stages import RUNGS, Rung, Stages
 from lmsweep.processes import stop_on_sigterm
 from lmsweep.store.housekeeping import drop_weights
 from lmsweep.store.store import Store
@@ -80,7 +80,7 @@ def reproduce(sweeps: Sequence[Sweep], *, tell: bool = True, began: float | None
 
 
 @dataclass(frozen=True)
-class Stage:
+class Submitted:
     """Runs that were submitted together, and how they ended."""
 
     runs: Runs
@@ -99,8 +99,9 @@ class Stage:
 
 def announce(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request) -> None:
     """Print what is to be trained for all figures, in which stages, and what sharing and stages spare."""
-    pilots = [finalists(sweep, spec_of(sweep), guess=True) for sweep in sweeps]
-    reports = [reporting_runs(sweep, spec_of(sweep), guess=True) for sweep in sweeps]
+    stages = [Stages(sweep, spec_of(sweep)) for sweep in sweeps]
+    pilots = [one.finalists(guess=True) for one in stages]
+    reports = [one.reporting_runs(guess=True) for one in stages]
     first, runs = _together(pilots), _together([*pilots, *reports])
     figures = {
         sweep.name: {**pilots_of, **report}
@@ -111,10 +112,10 @@ def announce(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request)
         asked = sum(map(len, reports))
         saved = asked - len(_together(reports))
         print(f"{len(sweeps)} figures ask for {asked} runs; sharing saves {saved} of them.", flush=True)
-    everyone = _together(pilot_runs(sweep, spec_of(sweep)) for sweep in sweeps)
+    everyone = _together(one.pilot_runs for one in stages)
     if everyone:
         grid = _together(sweep.runs for sweep in sweeps)
-        climbing = [_rungs(sweeps, number, guess=True) for number in range(RUNGS)]
+        climbing = [_rungs(stages, number, guess=True) for number in range(RUNGS)]
         steps = total_steps(runs) + _paused_steps(climbing, set(first))
         if any(climbing):
             pausing = ", then ".join(str(len(rivals)) for rivals in climbing)
@@ -127,44 +128,47 @@ def announce(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request)
         )
 
 
-def train(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request) -> Stage | None:
+def train(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request) -> Submitted | None:
     """Train the runs that figures report, after those that choose their settings.
 
     None while any of them is on its way.
     """
-    pilots = [pilot_runs(sweep, spec_of(sweep)) for sweep in sweeps]
+    stages = [Stages(sweep, spec_of(sweep)) for sweep in sweeps]
+    pilots = [one.pilot_runs for one in stages]
     if any(pilots):
         _record(sweeps, pilots, PILOT)
         for number in range(RUNGS + 1):  # without halving all come to the end at once
-            stage = _compare(sweeps, number, launcher, request)
-            if stage is None:
+            submitted = _compare(stages, number, launcher, request)
+            if submitted is None:
                 return None
-            if stage.broken and request.retry != "none":
+            if submitted.broken and request.retry != "none":
+                broken = f"{len(submitted.broken)} of {len(submitted.runs)}"
                 raise ReproductionError(
-                    f"{len(stage.broken)} of {len(stage.runs)} pilot runs failed, so that no settings are "
-                    "chosen yet; the same command trains them again, and retry=none chooses among the others."
+                    f"{broken} pilot runs failed, so that no settings are chosen yet; the same command "
+                    "trains them again, and retry=none chooses among the others."
                 )
         everyone = _together(pilots)
         print(f"The runs {_seeds(everyone)} have chosen the settings; other seeds report.", flush=True)
-    reports = [reporting_runs(sweep, spec_of(sweep)) for sweep in sweeps]
+    reports = [one.reporting_runs() for one in stages]
     _record(sweeps, reports)
     return _submit(_together(reports), launcher, request)
 
 
-def _compare(sweeps: Sequence[Sweep], number: int, launcher: LocalLauncher, request: Request) -> Stage | None:
+def _compare(
+    stages: Sequence[Stages], number: int, launcher: LocalLauncher, request: Request
+) -> Submitted | None:
     """Train the pilot runs that are still rivals up to a rung, or after the last rung to their end."""
     if number == RUNGS:
-        return _submit(_together(finalists(sweep, spec_of(sweep)) for sweep in sweeps), launcher, request)
-    climbing = _rungs(sweeps, number)
+        return _submit(_together(one.finalists() for one in stages), launcher, request)
+    climbing = _rungs(stages, number)
     plan = Plan.of([rung_job(rung) for rung in climbing.values()])
     outcome = launcher.submit(plan, request) if climbing else Outcome()
     runs = {rung.run.id: rung.run for rung in climbing.values()}
-    return None if on_their_way(plan, outcome) else Stage(runs, plan, outcome)
+    return None if on_their_way(plan, outcome) else Submitted(runs, plan, outcome)
 
 
-def _rungs(sweeps: Sequence[Sweep], number: int, *, guess: bool = False) -> dict[str, Rung]:
-    found = [rung for sweep in sweeps for rung in rungs(sweep, spec_of(sweep), number, guess=guess)]
-    return {rung.id: rung for rung in found}
+def _rungs(stages: Sequence[Stages], number: int, *, guess: bool = False) -> dict[str, Rung]:
+    return {rung.id: rung for one in stages for rung in one.rungs(number, guess=guess)}
 
 
 def _paused_steps(climbing: Sequence[Mapping[str, Rung]], finished: set[str]) -> int:
@@ -187,13 +191,13 @@ def _record(sweeps: Sequence[Sweep], asked: Sequence[Runs], suffix: str = "") ->
             record_sweep(sweep.outputs, mine, sweep.name, f"{sweep.label}{suffix}")
 
 
-def _submit(runs: Runs, launcher: LocalLauncher, request: Request) -> Stage | None:
+def _submit(runs: Runs, launcher: LocalLauncher, request: Request) -> Submitted | None:
     plan = _plan(runs)
     if not runs:  # every setting of every cell diverged, or was decided on a rung
-        return Stage(runs, plan, Outcome())
+        return Submitted(runs, plan, Outcome())
     outcome = launcher.submit(plan, request)
     mirror_late(runs)
-    return None if on_their_way(plan, outcome) else Stage(runs, plan, outcome)
+    return None if on_their_way(plan, outcome) else Submitted(runs, plan, outcome)
 
 
 def _plan(runs: Runs) -> Plan:
@@ -213,15 +217,15 @@ def _evaluate(
     sweeps: Sequence[Sweep], runs: Mapping[str, RunConfig], launcher: LocalLauncher
 ) -> Outcome | None:
     """Measure what the store lacks of the figures' measurements; None while jobs are on their way."""
-    wanted = {one.measurement.id: one.measurement for sweep in sweeps for one in measurements(sweep)}
-    missing = {name: one for name, one in wanted.items() if not _is_done(sweeps[0], name)}
+    wanted = {one.measurement.id: one for sweep in sweeps for one in measurements(sweep)}.values()
+    missing = [one.measurement for one in wanted if one.folder.read_status().get("state") != "done"]
     if not missing:
         return Outcome()
-    if not _train_again(runs, {run for one in missing.values() for run in one.runs}, launcher):
+    if not _train_again(runs, {run for one in missing for run in one.runs}, launcher):
         return None
     store = Store(sweeps[0].outputs)
     stored = {name: StoredRun(store.folder(name), config) for name, config in runs.items()}
-    plan = Plan.of([measurement_job(measurement, stored) for measurement in missing.values()])
+    plan = Plan.of([measurement_job(measurement, stored) for measurement in missing])
     outcome = launcher.submit(plan, Request())
     return None if on_their_way(plan, outcome) else outcome
 
@@ -230,14 +234,10 @@ def _drop_weights(sweep: Sweep) -> None:
     """Delete the checkpoints that `grid.keep` gives up."""
     if sweep.grid.keep == "all":
         return
-    mine = {**sweep.runs, **pilot_runs(sweep, spec_of(sweep))}
+    mine = {**sweep.runs, **Stages(sweep, spec_of(sweep)).pilot_runs}
     record = sweep.drawn.with_name(f"{sweep.drawn.name}.json")
     files, size = drop_weights(sweep.outputs, mine, record if sweep.grid.keep == "none" else None)
     print(f"grid.keep={sweep.grid.keep}: {files} checkpoints deleted, {size / 1e6:.1f} MB.", flush=True)
-
-
-def _is_done(sweep: Sweep, name: str) -> bool:
-    return Store(sweep.outputs, "evaluations").folder(name).read_status().get("state") == "done"
 
 
 def _train_again(runs: Mapping[str, RunConfig], needed: Collection[str], launcher: LocalLauncher) -> bool:
@@ -245,7 +245,7 @@ def _train_again(runs: Mapping[str, RunConfig], needed: Collection[str], launche
 
     False while those are on their way.
     """
-    jobs = [training_job(runs[name]) for name in runs if name in needed]
+    jobs = [training_job(run) for name, run in runs.items() if name in needed]
     lost = [
         job
         for job in jobs

@@ -48,7 +48,7 @@ class RunTask:
     def __call__(self, config: DictConfig) -> float | None:
         """Train, or read what is there, print one line, and return the validation accuracy."""
         if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return run_one(as_dict(config), wait=True)  # errors pass, so that a foreign launcher goes on
+            return run_one(as_dict(config), wait=True)  # launchers of others see the errors
         # Caught here too, because Hydra prints a line of its own about any error that leaves a job.
         with reported():
             run_one(as_dict(config))

@@ -44,7 +44,7 @@ def status_command(arguments: Sequence[str] | None = None) -> None:
 
 def _status(options: argparse.Namespace) -> str:
     outputs: Path = options.outputs
-    with suppress(OSError):  # of a store that may only be read
+    with suppress(OSError):  # the store may be read-only
         for kind in ("runs", "evaluations"):
             settle_jobs(Store(outputs, kind))
     rows = overview(outputs, runs_of(outputs, options.sweep) if options.sweep else None)
@@ -81,7 +81,7 @@ def _changed(store: Store, row: Row) -> str:
     try:
         changed = parse(store.folder(row["run"]).read_config()).changed_content()
     except (OSError, UserError):
-        return ""  # a state of its own says what is wrong with the folder
+        return ""  # the state of the run says what is wrong
     return f"  ({', '.join(changed)} has changed since)" if changed else ""
 
 
@@ -209,7 +209,7 @@ def export(outputs: Path, sweep: str | None, file: Path) -> int:
 def _columns(folder: JobFolder, used: bool = False) -> dict[str, Any]:
     try:
         config = folder.read_config()
-        with suppress(ConfigError):  # of another version of lmsweep: all its keys count
+        with suppress(ConfigError):  # another version of lmsweep wrote the config: all its keys count
             config = parse(config).identity_dict() if used else config
         keys = dotted({"config": config})
     except DamagedError as error:

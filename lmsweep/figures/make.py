@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.figures import collect
-from lmsweep.figures.claims.evidence import Evidence, NotRunError
-from lmsweep.figures.claims.kinds import Claim, Finding
+from lmsweep.figures.claims import Claim, Finding
 from lmsweep.figures.drawing.curves import draw_curves, draw_distances
 from lmsweep.figures.drawing.layout import save
 from lmsweep.figures.drawing.methods import draw_methods, methods_page
@@ -29,9 +28,10 @@ from lmsweep.figures.evaluations import (
     regions,
     verdicts,
 )
+from lmsweep.figures.evidence import Evidence, NotRunError
 from lmsweep.figures.record import JudgedClaim, Record, build_record, write_record
 from lmsweep.figures.spec import FigureSpec, parse_figure
-from lmsweep.figures.stages import choose, pilot_runs, pilot_seeds, reporting_runs
+from lmsweep.figures.stages import Stages
 from lmsweep.figures.table import aggregate, missing, ordered, write_csv
 from lmsweep.files import write_atomically
 from lmsweep.provenance import provenance
@@ -58,6 +58,7 @@ class Gathered:
 
     sweep: Sweep
     spec: FigureSpec
+    stages: Stages
     rows: pd.DataFrame  # one per finished run and method
     attacked: pd.DataFrame  # the chosen runs of the panels with an attack
     attacks: list[Wanted]  # on those runs, in the store or not
@@ -73,10 +74,9 @@ class Gathered:
     @cached_property
     def expected(self) -> list[dict[str, Any]]:
         """Panel, method, x and reason of every cell: why it has no number, if it has none."""
-        # The reason is that of the runs that were to give the number, or of those that were to choose them.
-        sweep, spec = self.sweep, self.spec
-        pilots = pilot_runs(sweep, spec)
-        runs = {**reporting_runs(sweep, spec), **pilots, **sweep.runs} if pilots else sweep.runs
+        # The reason is that of a run that was to give the number, or of one that was to choose its setting.
+        sweep, spec, pilots = self.sweep, self.spec, self.stages.pilot_runs
+        runs = {**self.stages.reporting_runs(), **pilots, **sweep.runs} if pilots else sweep.runs
         configs = attack_configs_of(sweep, spec)
         return list(collect.expected_cells(replace(sweep, runs=runs), spec, configs))
 
@@ -107,15 +107,16 @@ class Gathered:
 def gather(sweep: Sweep) -> Gathered:
     """Collect and select."""
     spec, store = spec_of(sweep), Store(sweep.outputs)
-    runs = {**sweep.runs, **pilot_runs(sweep, spec)}
+    stages = Stages(sweep, spec)
+    runs = {**sweep.runs, **stages.pilot_runs}
     rows = collect.run_rows(runs, store, collect.axes_of(spec), spec.methods)
     under_attack = [panel for panel in spec.panels if panel.attack is not None]
-    attacked = choose(sweep, spec, collect.points_of(under_attack, rows, {}, store, spec.checkpoint))
+    attacked = stages.choose(collect.points_of(under_attack, rows, {}, store, spec.checkpoint))
     asked = list(attacks(spec, attacked, attack_configs_of(sweep, spec)))
     found, evaluations = curves(asked)
     points = collect.points_of(spec.panels, rows, found, store, spec.checkpoint)
-    chosen = choose(sweep, spec, points)
-    return Gathered(sweep, spec, rows, attacked, asked, evaluations, points, chosen)
+    chosen = stages.choose(points)
+    return Gathered(sweep, spec, stages, rows, attacked, asked, evaluations, points, chosen)
 
 
 def measurements(sweep: Sweep) -> list[Wanted]:
@@ -162,17 +163,17 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
     spec, table = found.spec, found.table
     record = build_record(
         spec,
+        found.shown,
+        table,
         scale=sweep.label,
         command=sweep.command,
         provenance=provenance(),
         training=collect.training(Store(sweep.outputs), sorted(set(found.rows["run"]))),
-        points=found.shown,
-        table=table,
         trained=found.rows["run"].nunique(),
-        pilot_seeds=pilot_seeds(sweep, spec),
+        pilot_seeds=found.stages.pilot_seeds,
         halving=sweep.grid.halving,
         missing=found.missing,
-        evaluations=found.evaluations,
+        evaluations=sorted(set(found.evaluations)),
         claims=found.judged(),
         audit=verdicts(list(audits(sweep, spec, found.attacked)), judge),
     )

@@ -13,13 +13,10 @@ from lmsweep.figures.statistics import ENOUGH_SEEDS, interval, x_key
 from lmsweep.files import write_atomically
 
 COLUMNS = ["method", "x", "mean", "low", "high", "n", "selected", "panel", "setting", "val", "values"]
-# Absolute for accuracies; relative for what is larger than 1, as distances are.
-#
-# Processors with other instructions add up in another order and round differently. A few hundred steps of
-# training can make of that what another seed would make: scikit-learn's digits with 80% noise gave 32%
-# instead of 16% in one of three runs. So means may also differ by what seeds differ, measured by half the
-# widths of both intervals as two legs of a triangle. Of two times three seeds without any difference, 1% of
-# the means are further apart. Where seeds agree, or there are two at most, the tolerance stays what it is.
+# Absolute for accuracies; relative for what is larger than 1, as distances are. Processors round differently,
+# and a few hundred steps of training can turn that into as much as another seed would change: digits with 80%
+# noise gave 32% instead of 16% in one of three runs. So means may also differ by half the diagonal of both
+# intervals' widths; of means over three seeds that measure the same, 1% are further apart.
 MEAN_TOLERANCE = 0.02
 _FLOATS = ("x", "step", "mean", "low", "high", "val")
 _KEYS = ("panel", "method", "x", "layer", "split", "step")

@@ -14,8 +14,8 @@ from wandb_workspaces import expr
 
 from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep
-from lmsweep.figures.claims.kinds import Claim
-from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, places, settings
+from lmsweep.figures.claims import Claim
+from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, placed_runs, settings
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.make import attack_configs_of, spec_of
 from lmsweep.figures.pages.markdown import table
@@ -88,8 +88,7 @@ def varying(sweep: Sweep) -> list[str]:
 
 def _axes(panel: Panel, sweep: Sweep, attacks: Mapping[str, EvaluationConfig]) -> str:
     """What is drawn, and how far it goes."""
-    shown = [run for run in sweep.runs.values() if run.method_name() in panel.methods]
-    values = {x for xs in places(panel, shown, attacks) for x in xs} or {0.0}
+    values = {x for _, _, xs in placed_runs(panel, sweep.runs, attacks) for x in xs} or {0.0}
     low, high = (place(x, panel.x.unit).removeprefix(" at ") for x in (min(values), max(values)))
     reach = f", from {low} to {high}" if low != high else ""
     return f"{panel.y.label.capitalize()} against {panel.x.label}{reach}, {len(panel.methods)} methods."

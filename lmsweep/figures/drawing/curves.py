@@ -145,7 +145,7 @@ def _draw_panel(
     axes.set_xlabel(_with_unit(panel.x.label, panel.x.unit))
     axes.set_ylabel(_with_unit(panel.y.label, panel.y.unit))
     with_grid(axes)
-    if panel.y.unit == "percent":  # a band of three seeds can reach where no percentage is
+    if panel.y.unit == "percent":  # the band of three seeds can leave 0 to 100%
         bottom, top = axes.get_ylim()
         axes.set_ylim(max(bottom, -2), min(top, 102))
     _crosses(axes, panel, missing, fx)

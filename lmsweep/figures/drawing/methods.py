@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from lmsweep.figures.claims.kinds import COSTS
+from lmsweep.figures.claims import COSTS
 from lmsweep.figures.drawing.curves import caption
 from lmsweep.figures.drawing.layout import seeds_phrase, write_around
 from lmsweep.figures.drawing.style import RC, in_math, method_style
@@ -23,7 +23,8 @@ from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.figures.statistics import ENOUGH_SEEDS
 from lmsweep.figures.words import NOTHING, amount, place
 
-# Inches: of a column and between columns, of the names, of a method, of what stands above and below.
+# Inches: widths of a column, of the gap between two, and of the names; heights of a method's row, of what
+# stands above and below all rows, and of a line of the caption.
 _WIDTH, _GAP, _NAMES, _ROW, _ABOVE, _BELOW, _LINE = 1.0, 0.14, 1.55, 0.17, 0.78, 0.42, 0.125
 
 

@@ -15,10 +15,10 @@ from lmsweep.figures.drawing.style import PANEL_INCHES, RC, in_math, method_styl
 from lmsweep.figures.statistics import interval
 
 METRIC = "test_accuracy"
-# Of a configuration, what says where a run was kept and watched, not what was trained.
+# Keys that say where a run was kept and how it was watched, not what was trained.
 NOT_TRAINED = ("outputs", "tracking.", "data.root", "data.workers", "trainer.log_every")
 STATISTICS = ("mean", "low", "high", "n")
-MOST_LINES, MOST_PANELS = 12, 6  # of a plot that can be read
+MOST_LINES, MOST_PANELS = 12, 6  # more of them cannot be read
 _HEIGHT = 2.55
 _DASHES: Any = ("-", (0, (4, 1.8)), (0, (1, 1.1)), (0, (5, 1.5, 1, 1.5)))
 

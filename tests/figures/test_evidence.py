@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lmsweep.figures.claims.evidence import Evidence, NotRunError
+from lmsweep.figures.evidence import Evidence, NotRunError
 from lmsweep.figures.statistics import Comparison
 from tests.figures.examples import cell, figure, points
 

@@ -15,8 +15,8 @@ import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
 from lmsweep.config.fields import Name, Node, NonNegative
-from lmsweep.figures.claims.evidence import Evidence, NotRunError, Side, common_seeds, methods_of
 from lmsweep.figures.drawing.style import method_style
+from lmsweep.figures.evidence import Evidence, NotRunError, Side, common_seeds, methods_of
 from lmsweep.figures.statistics import (
     ENOUGH_SEEDS,
     Comparison,
