@@ -137,7 +137,7 @@ def _check_jobs(outputs: Path, record: Path) -> None:
                 raise FigureDiffersError(status["reason"])
 
 
-def verify_cell(name: str, scale: str, expected: Path, tolerance: float, jobs: int | None = None) -> None:
+def verify_cell(name: str, scale: str, expected: Path, tolerance: float, jobs: int | None) -> None:
     """Train the cheapest cell of a figure again, in a store of its own, and compare what it gives."""
     from lmsweep.commands.reproduce import reproduce
 

@@ -206,7 +206,7 @@ def export(outputs: Path, sweep: str | None, file: Path) -> int:
     return len(table)
 
 
-def _columns(folder: JobFolder, used: bool = False) -> dict[str, Any]:
+def _columns(folder: JobFolder, used: bool) -> dict[str, Any]:
     try:
         config = folder.read_config()
         with suppress(ConfigError):  # another version of lmsweep wrote the config: all its keys count

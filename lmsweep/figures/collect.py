@@ -100,21 +100,15 @@ def run_rows(
     rows = []
     for name, config in runs.items():
         results = store.folder(name).read_results()
-        if results is not None:
-            keys = identities[name]
-            rows += [
-                {
-                    "run": name,
-                    "method": method,
-                    "seed": config.seed,
-                    "setting": hyperparameters[name],
-                    **point["metrics"],
-                    **_of_selections(point),
-                    **{key: point.get("at", keys).get(key, keys.get(key, math.nan)) for key in chosen},
-                }
-                for point in (results.get("curve", [results]) if ACQUIRED in chosen else [results])
-                for method in ([config.method_name()] if methods is None else names(config, methods))
-            ]
+        if results is None:
+            continue
+        keys = identities[name]
+        mine = [config.method_name()] if methods is None else names(config, methods)
+        points = results.get("curve", [results]) if ACQUIRED in chosen else [results]
+        for point, method in product(points, mine):
+            about = {"run": name, "method": method, "seed": config.seed, "setting": hyperparameters[name]}
+            at = {key: point.get("at", {}).get(key, keys.get(key, math.nan)) for key in chosen}
+            rows.append({**about, **point["metrics"], **_of_selections(point), **at})
     columns = ["run", "method", "seed", "setting", "val_accuracy", *chosen]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
 

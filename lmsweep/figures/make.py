@@ -59,6 +59,7 @@ class Gathered:
     sweep: Sweep
     spec: FigureSpec
     stages: Stages
+    configs: Mapping[str, EvaluationConfig]  # of the attacks, by their names in the figure
     rows: pd.DataFrame  # one per finished run and method
     attacked: pd.DataFrame  # the chosen runs of the panels with an attack
     attacks: list[Wanted]  # on those runs, in the store or not
@@ -77,8 +78,7 @@ class Gathered:
         # The reason is that of a run that was to give the number, or of one that was to choose its setting.
         sweep, spec, pilots = self.sweep, self.spec, self.stages.pilot_runs
         runs = {**self.stages.reporting_runs(), **pilots, **sweep.runs} if pilots else sweep.runs
-        configs = attack_configs_of(sweep, spec)
-        return list(collect.expected_cells(replace(sweep, runs=runs), spec, configs))
+        return list(collect.expected_cells(replace(sweep, runs=runs), spec, self.configs))
 
     @cached_property
     def missing(self) -> list[dict[str, Any]]:
@@ -112,11 +112,12 @@ def gather(sweep: Sweep) -> Gathered:
     rows = collect.run_rows(runs, store, collect.axes_of(spec), spec.methods)
     under_attack = [panel for panel in spec.panels if panel.attack is not None]
     attacked = stages.choose(collect.points_of(under_attack, rows, {}, store, spec.checkpoint))
-    asked = list(attacks(spec, attacked, attack_configs_of(sweep, spec)))
+    configs = attack_configs_of(sweep, spec)
+    asked = list(attacks(spec, attacked, configs))
     found, evaluations = curves(asked)
     points = collect.points_of(spec.panels, rows, found, store, spec.checkpoint)
     chosen = stages.choose(points)
-    return Gathered(sweep, spec, stages, rows, attacked, asked, evaluations, points, chosen)
+    return Gathered(sweep, spec, stages, configs, rows, attacked, asked, evaluations, points, chosen)
 
 
 def measurements(sweep: Sweep) -> list[Wanted]:

@@ -53,7 +53,7 @@ def best_validation(points: pd.DataFrame, attack_panels: Collection[str] = ()) -
     return with_settings(points, best_settings(points, attack_panels), attack_panels)
 
 
-def best_settings(points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
+def best_settings(points: pd.DataFrame, attack_panels: Collection[str]) -> pd.DataFrame:
     """The best setting of each cell: a row of panel, method, place and setting."""
     return ranked_settings(placed(points, attack_panels)).drop_duplicates(CELL)
 
@@ -69,7 +69,7 @@ def ranked_settings(placed: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_settings(
-    points: pd.DataFrame, settings: pd.DataFrame, attack_panels: Collection[str] = ()
+    points: pd.DataFrame, settings: pd.DataFrame, attack_panels: Collection[str]
 ) -> pd.DataFrame:
     """The points that have the setting, or one of the settings, of their cell."""
     kept = placed(points, attack_panels).merge(settings, on=[*CELL, "setting"], how="inner")

@@ -172,7 +172,7 @@ def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
     """One sentence for each contradiction between keys that are valid by themselves."""
     if spec.name != stem:
         yield f"figure.name={spec.name} is not allowed: it must be the file's name, {stem}"
-    if not spec.panels and spec.kind in ("curves", "methods"):
+    if not spec.panels and spec.kind != "regions":
         yield f"figure.panels=[] is not allowed: a figure of kind {spec.kind} must have one or more"
     if spec.checkpoint == "best_clean" and (spec.attacks or spec.kind == "regions"):
         yield "figure.checkpoint=best_clean is not allowed with attacks or regions: it must be best or last"

@@ -30,7 +30,8 @@ from lmsweep.figures.words import place
 
 _HEIGHT = 2.55
 _BESIDE = 4 / 72  # inches from a mean to the points of its seeds
-MANY = 5
+MANY = 5  # methods of a panel: then their bands are lighter
+NAMED = 6  # missing cells in the caption
 NUMBERS = ["x", "mean", "low", "high", "n"]  # the columns of a table that a curve is drawn from
 Missing = Sequence[Mapping[str, Any]]
 
@@ -100,7 +101,7 @@ def _split_style(split: str) -> dict[str, Any]:
     return {"color": color, "linestyle": line, "linewidth": LINE_WIDTH}
 
 
-def caption(missing: Missing, spec: FigureSpec, longest: int = 6) -> str:
+def caption(missing: Missing, spec: FigureSpec) -> str:
     """One sentence that lists the missing cells, those of the same method and reason together."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for cell in missing:
@@ -113,8 +114,8 @@ def caption(missing: Missing, spec: FigureSpec, longest: int = 6) -> str:
     ]
     if not parts:
         return ""
-    more = f"; and {len(parts) - longest} more, listed in the JSON" if len(parts) > longest else ""
-    return f"Missing (crosses): {'; '.join(parts[:longest])}{more}."
+    more = f"; and {len(parts) - NAMED} more, listed in the JSON" if len(parts) > NAMED else ""
+    return f"Missing (crosses): {'; '.join(parts[:NAMED])}{more}."
 
 
 def _draw_panel(

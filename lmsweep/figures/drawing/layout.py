@@ -28,8 +28,8 @@ class Sheet:
         with matplotlib.rc_context(RC):
             self.figure = Figure(figsize=(columns * width, rows * height))
             FigureCanvasAgg(self.figure)
-            grid = [self.figure.add_subplot(rows, columns, i + 1) for i in range(rows * columns)]
-        self.axes: list[list[Axes]] = [grid[i * columns : (i + 1) * columns] for i in range(rows)]
+            grid = self.figure.subplots(rows, columns, squeeze=False)
+        self.axes: list[list[Axes]] = grid.tolist()
         self.width, self.height = width, height
 
     def finish(

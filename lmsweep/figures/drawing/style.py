@@ -135,8 +135,8 @@ def method_style(method: str) -> MethodStyle:
     return MethodStyle(color, marker, line, filled, label, in_math(label))
 
 
-def _darker(color: str, by: float = 0.5) -> str:
-    return "#" + "".join(f"{round((1 - by) * int(color[i : i + 2], 16)):02x}" for i in (1, 3, 5))
+def _darker(color: str) -> str:
+    return "#" + "".join(f"{round(int(color[i : i + 2], 16) / 2):02x}" for i in (1, 3, 5))
 
 
 def in_math(label: str) -> str:
