@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bars import BARS, Bar
-from lmsweep.figures.claims.kinds import COSTS
+from lmsweep.figures.claims import COSTS
 from lmsweep.provenance import provenance
 
 RESAMPLES = 2000

@@ -20,13 +20,11 @@ WORDS = {
     "compare": ("compare", "show what differs between two runs, in keys and in results"),
     "table": ("compare", "the cells of a sweep as a table for a paper: mean, interval, seeds"),
     "store": ("store", "delete, export, pack or unpack what the store has"),
-    "dashboard": ("wandb.dashboard", "build a W&B workspace and a report for a figure"),
-    "sync": ("wandb.sync", "upload to W&B what was recorded offline"),
-    "wandb-sweep": ("wandb.wandb_sweep", "write a sweep as one that W&B's agents can run"),
-    "wandb-agent": ("wandb.wandb_sweep", "what W&B's agents call for each run"),
+    "dashboard": ("dashboard", "build a W&B workspace and a report for a figure"),
+    "sync": ("sync", "upload to W&B what was recorded offline"),
+    "wandb-sweep": ("wandb_sweep", "write a sweep as one that W&B's agents can run"),
+    "wandb-agent": ("wandb_sweep", "what W&B's agents call for each run"),
 }
-
-
 HELP = """lmsweep key=value ...        one run
 lmsweep -m key=a,b ...       a sweep: every combination of the values
 lmsweep WORD ...             a command; `lmsweep WORD --help` says more:
@@ -42,9 +40,8 @@ def main() -> None:
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     if word in ("--help", "-h"):
         print(HELP + "".join(f"  lmsweep {word:<12} {about}\n" for word, (_, about) in WORDS.items()))
-    if (
-        word == "-sc" and "COMP_LINE" in os.environ
-    ):  # the shell asks what can come next; Hydra knows keys only
+    # The shell asks what can come next; Hydra knows only keys.
+    if word == "-sc" and "COMP_LINE" in os.environ:
         first, *more = os.environ["COMP_LINE"].split(" ")[1:] or [""]
         if first in WORDS:
             return

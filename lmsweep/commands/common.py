@@ -3,9 +3,10 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.processes import interrupted_by
@@ -32,32 +33,31 @@ def outputs_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outputs", type=Path, default=default, help=f"the store (default {default})")
 
 
-def reported(function: Callable[[], Any], schema: "type[BaseModel] | None" = None) -> None:
-    """Call `function`; turn errors meant for the user, Hydra's too, into one sentence and an exit status.
+@contextmanager
+def reported(schema: "type[BaseModel] | None" = None) -> Iterator[None]:
+    """Turn errors meant for the user, Hydra's too, into one sentence and an exit status.
 
     `schema` is that of the configuration, which Hydra's errors are about; by default a run's.
     """
     try:
-        function()
+        yield
     except KeyboardInterrupt:
         trains = "dry_run=true" not in sys.argv
-        stop(GOES_ON if trains else "Stopped.", 128 + interrupted_by())
+        _stop(GOES_ON if trains else "Stopped.", 128 + interrupted_by())
     except ConfigError as error:
-        stop(str(error), 2)
+        _stop(str(error), 2)
     except UserError as error:
-        stop(str(error), 1)
-    except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # the reader, such as `| head`, is gone
+        _stop(str(error), 1)
+    except BrokenPipeError:  # the reader, such as `| head`, is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         sentence = _hydra_sentence(error, schema)  # first, because some of Hydra's errors are OSErrors
         if sentence is not None:
-            stop(sentence, 2)
+            _stop(sentence, 2)
         if not isinstance(error, OSError):
             raise
         # Inside a job an OSError is the job's failure; here a folder or file of the store cannot be used.
-        stop(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
+        _stop(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
 
 
 def _hydra_sentence(error: Exception, schema: "type[BaseModel] | None") -> str | None:
@@ -72,7 +72,6 @@ def _hydra_sentence(error: Exception, schema: "type[BaseModel] | None") -> str |
     return hydra_error(schema or RunConfig, error) if composing else None
 
 
-def stop(sentence: str, status: int) -> NoReturn:
-    """Say why, and end."""
+def _stop(sentence: str, status: int) -> NoReturn:
     print(sentence, file=sys.stderr, flush=True)
     sys.exit(status)

@@ -1,6 +1,5 @@
 """`lmsweep compare` puts two runs side by side; `lmsweep table` the cells of a sweep, for a paper."""
 
-import argparse
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,20 +9,22 @@ from lmsweep.commands.common import outputs_argument, parser_of, reported
 from lmsweep.commands.store import results_table
 from lmsweep.config.identity import dotted
 from lmsweep.evaluation.runs import find_run
-from lmsweep.figures.pages.grids import METRIC, NOT_TRAINED, cells, text_of
+from lmsweep.figures.pages.grids import METRIC, NOT_TRAINED, STATISTICS, cells, text_of
+from lmsweep.figures.pages.markdown import table as markdown
 from lmsweep.store.sweeps import runs_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+@reported()
 def compare_command(arguments: Sequence[str] | None = None) -> None:
     """Show what differs between two runs: in their configurations, and in their results."""
     parser = parser_of(compare_command)
     parser.add_argument("runs", nargs=2, metavar="RUN", help="an id, or the beginning of one")
     outputs_argument(parser)
     options = parser.parse_args(arguments)
-    reported(lambda: print(compare(options.outputs, *options.runs), flush=True))
+    print(compare(options.outputs, *options.runs), flush=True)
 
 
 def compare(outputs: Path, first: str, second: str) -> str:
@@ -48,6 +49,7 @@ def _differences(
     return [row for row in told if row[1] != row[2]]
 
 
+@reported()
 def table_command(arguments: Sequence[str] | None = None) -> None:
     """Print a row for each cell of a sweep: mean over seeds, 95% interval, and how many seeds."""
     parser = parser_of(table_command)
@@ -56,12 +58,8 @@ def table_command(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--format", choices=FORMATS, default="md", help="md, latex or csv (default md)")
     outputs_argument(parser)
     options = parser.parse_args(arguments)
-    reported(lambda: print(_table(options), flush=True))
-
-
-def _table(options: argparse.Namespace) -> str:
     rows = results_table(options.outputs, runs_of(options.outputs, options.name, pilots=False), used=True)
-    return FORMATS[options.format](cells(rows, options.metric), options.metric)
+    print(FORMATS[options.format](cells(rows, options.metric), options.metric), flush=True)
 
 
 def _written(table: "pd.DataFrame", metric: str, bold: str) -> list[list[str]]:
@@ -70,7 +68,7 @@ def _written(table: "pd.DataFrame", metric: str, bold: str) -> list[list[str]]:
     def number(value: float) -> str:
         return f"{100 * value:.2f}%" if metric.endswith("accuracy") else f"{value:.4g}"
 
-    axes = [name for name in table.columns if name not in ("mean", "low", "high", "n")]
+    axes = [name for name in table.columns if name not in STATISTICS]
     best = table["mean"].min() if metric.endswith("loss") else table["mean"].max()
     lines = [[*axes, "mean", "95% interval", "n"]]
     for row in table.to_dict("records"):
@@ -84,7 +82,7 @@ def _written(table: "pd.DataFrame", metric: str, bold: str) -> list[list[str]]:
 def as_markdown(table: "pd.DataFrame", metric: str) -> str:
     """The cells as a table of Markdown."""
     head, *rows = _written(table, metric, "**{}**")
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+    return markdown(head, rows)
 
 
 def as_latex(table: "pd.DataFrame", metric: str) -> str:

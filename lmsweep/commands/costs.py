@@ -11,7 +11,7 @@ from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.figures.make import spec_of
 from lmsweep.figures.pages.markdown import between, table
-from lmsweep.figures.stages import pilot_runs, reporting_runs
+from lmsweep.figures.stages import Stages
 from lmsweep.files import write_atomically
 from lmsweep.provenance import machine_name
 from lmsweep.sweep.devices import places
@@ -31,6 +31,7 @@ class Row(NamedTuple):
     hours: str = ""
 
 
+@reported()
 def costs_command(arguments: Sequence[str] | None = None) -> None:
     """Say what figures cost at a scale: runs, steps, and hours as a short probe measures them here."""
     parser = parser_of(costs_command, scale="paper")
@@ -38,35 +39,27 @@ def costs_command(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--no-hours", action="store_true", help="only count runs and steps")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a Markdown page")
     options = parser.parse_args(arguments)
-
-    def tell() -> None:
-        sweeps = [read_sweep(name, options.scale) for name in options.figures or sweep_names()]
-        page = as_table(costs(sweeps, hours=not options.no_hours))
-        if options.write is None:
-            print(page, flush=True)
-            return
-        text = options.write.read_text()
-        if BEGIN not in text or END not in text:
-            raise UserError(f"{options.write} has no place for the table: add the lines {BEGIN} and {END}.")
-        write_atomically(options.write, between(text, BEGIN, END, page))
-
-    reported(tell)
+    sweeps = [read_sweep(name, options.scale) for name in options.figures or sweep_names()]
+    page = as_table(costs(sweeps, hours=not options.no_hours))
+    if options.write is None:
+        print(page, flush=True)
+        return
+    text = options.write.read_text()
+    if BEGIN not in text or END not in text:
+        raise UserError(f"{options.write} has no place for the table: add the lines {BEGIN} and {END}.")
+    write_atomically(options.write, between(text, BEGIN, END, page))
 
 
 def costs(sweeps: Sequence[Sweep], *, hours: bool = True) -> list[Row]:
     """A row per figure, and one of all together, whose runs are shared."""
-    asked = {sweep.name: _trained(sweep) for sweep in sweeps}
-    everything = {name: run for runs in asked.values() for name, run in runs.items()}
-    grids = {sweep.name: len(sweep.runs) for sweep in sweeps}
-    whole = len({name for sweep in sweeps for name in sweep.runs})
+    asked = {sweep.name: (set(sweep.runs), _trained(sweep)) for sweep in sweeps}
+    everything = {name: run for _, runs in asked.values() for name, run in runs.items()}
+    asked["all together"] = {name for grid, _ in asked.values() for name in grid}, everything
     plan = Plan.of([training_job(run) for run in everything.values()])
     seconds = estimate(plan, list(plan.jobs), places(plan)) if hours else {}
     return [
-        Row(figure, grid, len(runs), total_steps(runs), _hours(plan, runs, seconds) if hours else "")
-        for figure, grid, runs in [
-            *((name, grids[name], runs) for name, runs in asked.items()),
-            ("all together", whole, everything),
-        ]
+        Row(figure, len(grid), len(runs), total_steps(runs), _hours(plan, runs, seconds) if hours else "")
+        for figure, (grid, runs) in asked.items()
     ]
 
 
@@ -77,8 +70,8 @@ def as_table(rows: Sequence[Row]) -> str:
 
 
 def _trained(sweep: Sweep) -> dict[str, RunConfig]:
-    spec = spec_of(sweep)
-    return {**pilot_runs(sweep, spec), **reporting_runs(sweep, spec, guess=True)}
+    stages = Stages(sweep, spec_of(sweep))
+    return {**stages.pilot_runs, **stages.reporting_runs(guess=True)}
 
 
 def _hours(plan: Plan, runs: dict[str, RunConfig], seconds: dict[str, Seconds]) -> str:

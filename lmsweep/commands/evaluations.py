@@ -41,7 +41,7 @@ OPTIONS_WITH_VALUE = (
     *("--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun"),
     *("--config-name", "-cn", "--config-path", "-cp", "--config-dir", "-cd"),
 )
-PLAIN = re.compile(r"[\w./+-]+")  # neither quoted nor a list or a choice, which Hydra has to see as such
+PLAIN = re.compile(r"[\w./+-]+")  # a word without quotes, lists and choices, which are for Hydra to read
 
 C = TypeVar("C", bound=Node)
 
@@ -50,15 +50,14 @@ def command(config_name: str, schema: type[C], work: Callable[[C], None]) -> Non
     """Compose conf/<config_name>.yaml with the command line, check it against `schema`, call `work`."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that `reported` can explain
     sys.argv = [sys.argv[0], *hydra_arguments(sys.argv[1:])]
-
     register_plugins()
 
+    @reported(schema)  # here too, because Hydra prints a line of its own about any error that leaves a job
     def task(config: DictConfig) -> None:
-        # Caught here, because Hydra prints a line of its own about any error that leaves a job.
-        reported(lambda: work(parse_as(schema, as_dict(config))), schema)
+        work(parse_as(schema, as_dict(config)))
 
-    main = hydra.main(version_base="1.3", config_path=config_folder(), config_name=config_name)
-    reported(main(task), schema)
+    with reported(schema):
+        hydra.main(version_base="1.3", config_path=config_folder(), config_name=config_name)(task)()
 
 
 def measured(jobs: Sequence[Job]) -> list[tuple[JobFolder, Results]]:

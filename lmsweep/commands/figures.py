@@ -1,6 +1,5 @@
 """`lmsweep figure`, `verify`, `publish` and `report`: what is done with the figures of a store."""
 
-import argparse
 import dataclasses
 import shutil
 import sys
@@ -14,18 +13,17 @@ from rich.table import Table
 from rich.text import Text
 
 from lmsweep.commands.common import outputs_argument, parser_of, reported
-from lmsweep.commands.serve import serve
 from lmsweep.commands.store import results_table
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.evaluation.jobs import judged
-from lmsweep.figures.claims.verdicts import HEAD, claim_rows
 from lmsweep.figures.explain import explain
 from lmsweep.figures.make import make_figure, spec_of
 from lmsweep.figures.pages.grids import Grid
+from lmsweep.figures.pages.live import serve
 from lmsweep.figures.pages.markdown import results_page, with_overview
 from lmsweep.figures.pages.report import write_report
-from lmsweep.figures.record import Record, read_record, read_records
+from lmsweep.figures.record import HEAD, Record, claim_rows, read_record, read_records
 from lmsweep.figures.table import MEAN_TOLERANCE, differences, read_csv
 from lmsweep.files import write_atomically
 from lmsweep.store.archive import pack
@@ -38,6 +36,7 @@ EXPECTED = Path(__file__).resolve().parents[2] / "results"  # the committed numb
 KEPT = (".csv", ".json", ".png")
 
 
+@reported()
 def figure_command(arguments: Sequence[str] | None = None) -> None:
     """Draw figures from what the store has, or explain one number of them; nothing is trained."""
     parser = parser_of(figure_command, scale="smoke")
@@ -45,16 +44,13 @@ def figure_command(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--explain", nargs=2, metavar=("METHOD", "X"), help="say how one number came about")
     options = parser.parse_intermixed_args(arguments)
     overrides = [word for word in options.words if "=" in word]
-
-    def draw_all() -> None:
-        for name in (word for word in options.words if "=" not in word):
-            sweep = read_sweep(name, options.scale, overrides)
-            if options.explain:
-                print(*explain(sweep, options.explain[0], _number(options.explain[1])), sep="\n", flush=True)
-            else:
-                draw(sweep)
-
-    reported(draw_all)
+    for name in (word for word in options.words if "=" not in word):
+        sweep = read_sweep(name, options.scale, overrides)
+        if options.explain:
+            method, x = options.explain
+            print(*explain(sweep, method, _number(x)), sep="\n", flush=True)
+        else:
+            draw(sweep)
 
 
 def _number(x: str) -> float:
@@ -98,6 +94,7 @@ class FigureDiffersError(UserError):
     """The numbers are not the expected ones."""
 
 
+@reported()
 def verify_command(arguments: Sequence[str] | None = None) -> None:
     """Compare the numbers of figures with the committed ones.
 
@@ -111,10 +108,6 @@ def verify_command(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--jobs", type=int, default=None, help="runs at once (default: one per core or GPU)")
     outputs_argument(parser)
     options = parser.parse_args(arguments)
-    reported(lambda: _verify_all(options))
-
-
-def _verify_all(options: argparse.Namespace) -> None:
     different = []
     for name in options.figures:
         drawn = options.outputs / "figures" / options.scale / f"{name}.csv"
@@ -144,7 +137,7 @@ def _check_jobs(outputs: Path, record: Path) -> None:
                 raise FigureDiffersError(status["reason"])
 
 
-def verify_cell(name: str, scale: str, expected: Path, tolerance: float, jobs: int | None = None) -> None:
+def verify_cell(name: str, scale: str, expected: Path, tolerance: float, jobs: int | None) -> None:
     """Train the cheapest cell of a figure again, in a store of its own, and compare what it gives."""
     from lmsweep.commands.reproduce import reproduce
 
@@ -199,6 +192,7 @@ def _compare(what: str, found: pd.DataFrame, wanted: pd.DataFrame, expected: Pat
     print(f"{what}: {len(found)} cells {near}", flush=True)
 
 
+@reported()
 def publish_command(arguments: Sequence[str] | None = None) -> None:
     """Keep drawn figures in results/, with a page about them."""
     parser = parser_of(publish_command, scale="laptop")
@@ -206,7 +200,7 @@ def publish_command(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=EXPECTED, help="the folder to keep them in")
     outputs_argument(parser)
     options = parser.parse_args(arguments)
-    reported(lambda: print(publish(options.outputs, options.results, options.scale, options.figures)))
+    print(publish(options.outputs, options.results, options.scale, options.figures))
 
 
 def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ()) -> Path:
@@ -226,7 +220,7 @@ def publish(outputs: Path, results: Path, scale: str, names: Sequence[str] = ())
             shutil.copyfile(drawn / f"{name}{suffix}", kept / f"{name}{suffix}")
         if (page := drawn / f"{name}.md").is_file():  # a table of many methods
             shutil.copyfile(page, kept / page.name)
-    if scale != "smoke":  # which is trained again in minutes
+    if scale != "smoke":  # whose runs are trained again in minutes
         _keep_results(outputs, kept, chosen, scale)
     page = kept / "README.md"
     records = list(read_records(results).values())
@@ -248,6 +242,7 @@ def _keep_results(outputs: Path, kept: Path, figures: Sequence[str], scale: str)
             pack(outputs, kept / f"{name}.zip", runs)
 
 
+@reported()
 def report_command() -> None:
     """Write all drawn figures on one page that needs no network, and print where it is."""
     parser = parser_of(report_command)
@@ -255,12 +250,8 @@ def report_command() -> None:
     outputs_argument(parser)
     options = parser.parse_args()
     if options.serve:
-        reported(lambda: serve(options.outputs))
+        serve(options.outputs)
         return
-    reported(lambda: print(write_report(options.outputs, grids_of(options.outputs)), flush=True))
-
-
-def grids_of(outputs: Path) -> list[Grid]:
-    """The grids of a store that have no figure file, with their results."""
-    own = own_grids(outputs, sweep_names())
-    return [Grid(name, results_table(outputs, runs, used=True)) for name, runs in own.items()]
+    own = own_grids(options.outputs, sweep_names())  # those without a figure file
+    grids = [Grid(name, results_table(options.outputs, runs, used=True)) for name, runs in own.items()]
+    print(write_report(options.outputs, grids), flush=True)

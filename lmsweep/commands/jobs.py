@@ -1,4 +1,4 @@
-"""Runs and measurements as jobs: where they meet the store, the work and its mirrors."""
+"""Runs, rungs and measurements as jobs: where they meet the store, the work and its mirrors."""
 
 import json
 import os
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from lmsweep.config.evaluation import EvaluationConfig, Measurement
 from lmsweep.config.identity import drop, run_id
 from lmsweep.config.run import Request, RunConfig
+from lmsweep.errors import PausedError
 from lmsweep.evaluation.jobs import evaluation_job
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.processes import call_each
-from lmsweep.provenance import machine_name
+from lmsweep.provenance import machine_name, provenance
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.job import Job, Needs, Results, Work
+from lmsweep.store.lease import when_free
 from lmsweep.store.run_job import JobFailedError, reason, run_job
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import sweeps_by_run
@@ -29,6 +31,7 @@ from lmsweep.tracking.wandb_run import CARD, wandb_id
 from lmsweep.training.ranks import first_task, follow, local_ranks, task_of
 
 if TYPE_CHECKING:
+    from lmsweep.figures.stages import Rung
     from lmsweep.training.evaluate import Portrait
     from lmsweep.training.run import Parts
 
@@ -69,6 +72,56 @@ def training_job(config: RunConfig, parts: "Parts | None" = None, pause_at: int 
         preload=(PRELOAD, *(WANDB if config.tracking.name == "wandb" else ())),
         help=partial(_help, config),
     )
+
+
+def rung_job(rung: "Rung") -> Job:
+    """The job of a rung: train a pilot run up to a step, and record what validation said until then.
+
+    The run itself stays `pending`, and its checkpoint waits for whoever asks for more of it.
+    """
+    run = training_job(rung.run)
+    return Job(
+        kind=rung.kind,
+        id=rung.id,
+        outputs=run.outputs,
+        config=rung.frozen,
+        about={**run.about, "kind": rung.kind, "target": run.id},
+        begin=partial(_climbing, rung),
+        summary=_rung_summary,
+        needs=run.needs,
+        steps=rung.step,
+        preload=(PRELOAD, "lmsweep.figures.stages"),
+    )
+
+
+@contextmanager
+def _climbing(rung: "Rung") -> Iterator[Work]:
+    def work(_: JobFolder) -> Results:
+        from lmsweep.figures.stages import scores_until  # imports pandas, which a run does not need
+
+        run = training_job(rung.run, pause_at=rung.step)
+        when_free(partial(_climb, run))
+        status = run.folder.read_status()
+        scores = {} if status.get("final") else scores_until(run.folder.metrics, rung.step)
+        return {"id": rung.id, **rung.frozen, "scores": scores, "provenance": provenance()}
+
+    yield work
+
+
+def _climb(run: Job) -> None:
+    """Train a run up to its rung."""
+    try:
+        run_job(run)
+    except PausedError:
+        return
+    except JobFailedError:
+        if not run.folder.read_status().get("final"):  # a diverged run is a result
+            raise
+
+
+def _rung_summary(results: Results) -> str:
+    scores = results["scores"]
+    return f"validation {scores['best']:.2%} at step {results['step']}" if scores else "diverged"
 
 
 def measurement_job(measurement: Measurement, runs: Mapping[str, StoredRun]) -> Job:
@@ -138,7 +191,7 @@ def cost_key(config: RunConfig) -> str:
     drop(identity, FREE)
     identity["optimizer"] = config.optimizer.target
     identity.pop("schedule", None)
-    if config.trainer.processes > 1:  # no part of the identity, but of the duration
+    if config.trainer.processes > 1:  # which changes the duration of a run, but not its identity
         identity["processes"] = config.trainer.processes
     return run_id(identity)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmsweep.commands.jobs import run_training
-from lmsweep.commands.stages import train
+from lmsweep.commands.reproduce import train
 from lmsweep.commands.store import results_table
 from lmsweep.config.fields import explained
 from lmsweep.config.hydra import composed
@@ -17,7 +17,7 @@ from lmsweep.config.run import RunConfig, split
 from lmsweep.config.sweeps import read_sweep, with_full_scale
 from lmsweep.evaluation.runs import find_run
 from lmsweep.figures.make import spec_of
-from lmsweep.figures.stages import reporting_runs
+from lmsweep.figures.stages import Stages
 from lmsweep.sweep.sweeper import make_launcher
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def sweep(name: str, *, scale: str = "smoke", **keys: Any) -> "pd.DataFrame":
     with explained(RunConfig):
         asked = read_sweep(name, scale, overrides(keys))
     train([asked], make_launcher(asked.launcher), asked.request)
-    return results_table(asked.outputs, reporting_runs(asked, spec_of(asked)))
+    return results_table(asked.outputs, Stages(asked, spec_of(asked)).reporting_runs())
 
 
 def load(run: "str | Run", outputs: str | Path | None = None, trust: str | None = None) -> "TrainedNetwork":

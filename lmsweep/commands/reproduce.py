@@ -1,26 +1,38 @@
-"""`lmsweep reproduce FIG --scale smoke` trains what is missing, evaluates, draws and checks the claims."""
+"""`lmsweep reproduce FIG --scale smoke` trains what is missing, evaluates, draws and checks the claims.
+
+Runs are trained in one stage or two: pilot runs choose the settings of the runs that report.
+"""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from lmsweep.commands.common import parser_of, reported
 from lmsweep.commands.figures import draw
-from lmsweep.commands.jobs import measurement_job, training_job
-from lmsweep.commands.stages import ReproductionError, announce, on_their_way, train
+from lmsweep.commands.jobs import measurement_job, mirror_late, rung_job, total_steps, training_job
 from lmsweep.config.run import Request, RunConfig
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
+from lmsweep.errors import UserError
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.figures.make import measurements, spec_of
-from lmsweep.figures.stages import pilot_runs
+from lmsweep.figures.stages import RUNGS, Rung, Stages
 from lmsweep.processes import stop_on_sigterm
 from lmsweep.store.housekeeping import drop_weights
 from lmsweep.store.store import Store
+from lmsweep.store.sweeps import PILOT, record_sweep
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.plan import Outcome, Plan
 from lmsweep.sweep.progress import duration
 from lmsweep.sweep.sweeper import make_launcher
 
+Runs = dict[str, RunConfig]
 
+
+class ReproductionError(UserError):
+    """Some jobs failed for reasons that another call may not meet."""
+
+
+@reported()
 def reproduce_command(arguments: Sequence[str] | None = None) -> None:
     """Train what is missing of figures, evaluate, draw, and check the paper's claims."""
     parser = parser_of(reproduce_command, scale="smoke")
@@ -35,7 +47,7 @@ def reproduce_command(arguments: Sequence[str] | None = None) -> None:
         parser.error("name a figure, or --all")
     stop_on_sigterm()
     began = time.monotonic()
-    reported(lambda: reproduce([read_sweep(name, options.scale, overrides) for name in names], began=began))
+    reproduce([read_sweep(name, options.scale, overrides) for name in names], began=began)
 
 
 def reproduce(sweeps: Sequence[Sweep], *, tell: bool = True, began: float | None = None) -> None:
@@ -67,19 +79,153 @@ def reproduce(sweeps: Sequence[Sweep], *, tell: bool = True, began: float | None
         )
 
 
+@dataclass(frozen=True)
+class Submitted:
+    """Runs that were submitted together, and how they ended."""
+
+    runs: Runs
+    plan: Plan
+    outcome: Outcome
+
+    @property
+    def broken(self) -> list[str]:
+        """Failed runs that another call may train; a diverged run is a result."""
+        return [
+            name
+            for name in self.outcome.failures
+            if not self.plan.jobs[name].folder.read_status().get("final")
+        ]
+
+
+def announce(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request) -> None:
+    """Print what is to be trained for all figures, in which stages, and what sharing and stages spare."""
+    stages = [Stages(sweep, spec_of(sweep)) for sweep in sweeps]
+    pilots = [one.finalists(guess=True) for one in stages]
+    reports = [one.reporting_runs(guess=True) for one in stages]
+    first, runs = _together(pilots), _together([*pilots, *reports])
+    figures = {
+        sweep.name: {**pilots_of, **report}
+        for sweep, pilots_of, report in zip(sweeps, pilots, reports, strict=True)
+    }
+    print(launcher.describe(_plan(runs), request, figures), flush=True)
+    if len(sweeps) > 1:
+        asked = sum(map(len, reports))
+        saved = asked - len(_together(reports))
+        print(f"{len(sweeps)} figures ask for {asked} runs; sharing saves {saved} of them.", flush=True)
+    everyone = _together(one.pilot_runs for one in stages)
+    if everyone:
+        grid = _together(sweep.runs for sweep in sweeps)
+        climbing = [_rungs(stages, number, guess=True) for number in range(RUNGS)]
+        steps = total_steps(runs) + _paused_steps(climbing, set(first))
+        if any(climbing):
+            pausing = ", then ".join(str(len(rivals)) for rivals in climbing)
+            print(f"Halving: {pausing} pilot runs pause and are compared; {len(first)} go on to their end.")
+        print(
+            f"Two stages: {len(everyone)} runs {_seeds(everyone)} choose the settings of "
+            f"{len(runs) - len(first)} that report. {len(runs) - len(first) + len(everyone)} runs in place "
+            f"of {len(grid)} spare {1 - steps / total_steps(grid):.0%} of the steps.",
+            flush=True,
+        )
+
+
+def train(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request) -> Submitted | None:
+    """Train the runs that figures report, after those that choose their settings.
+
+    None while any of them is on its way.
+    """
+    stages = [Stages(sweep, spec_of(sweep)) for sweep in sweeps]
+    pilots = [one.pilot_runs for one in stages]
+    if any(pilots):
+        _record(sweeps, pilots, PILOT)
+        for number in range(RUNGS + 1):  # without halving all come to the end at once
+            submitted = _compare(stages, number, launcher, request)
+            if submitted is None:
+                return None
+            if submitted.broken and request.retry != "none":
+                broken = f"{len(submitted.broken)} of {len(submitted.runs)}"
+                raise ReproductionError(
+                    f"{broken} pilot runs failed, so that no settings are chosen yet; the same command "
+                    "trains them again, and retry=none chooses among the others."
+                )
+        everyone = _together(pilots)
+        print(f"The runs {_seeds(everyone)} have chosen the settings; other seeds report.", flush=True)
+    reports = [one.reporting_runs() for one in stages]
+    _record(sweeps, reports)
+    return _submit(_together(reports), launcher, request)
+
+
+def _compare(
+    stages: Sequence[Stages], number: int, launcher: LocalLauncher, request: Request
+) -> Submitted | None:
+    """Train the pilot runs that are still rivals up to a rung, or after the last rung to their end."""
+    if number == RUNGS:
+        return _submit(_together(one.finalists() for one in stages), launcher, request)
+    climbing = _rungs(stages, number)
+    plan = Plan.of([rung_job(rung) for rung in climbing.values()])
+    outcome = launcher.submit(plan, request) if climbing else Outcome()
+    runs = {rung.run.id: rung.run for rung in climbing.values()}
+    return None if on_their_way(plan, outcome) else Submitted(runs, plan, outcome)
+
+
+def _rungs(stages: Sequence[Stages], number: int, *, guess: bool = False) -> dict[str, Rung]:
+    return {rung.id: rung for one in stages for rung in one.rungs(number, guess=guess)}
+
+
+def _paused_steps(climbing: Sequence[Mapping[str, Rung]], finished: set[str]) -> int:
+    """The steps of pilot runs that pause and do not go on to their end."""
+    reached = {rung.run.id: rung.step for rivals in climbing for rung in rivals.values()}
+    return sum(step for run, step in reached.items() if run not in finished)
+
+
+def on_their_way(plan: Plan, outcome: Outcome) -> bool:
+    """Whether the launcher did not wait for the end of all jobs; says so."""
+    left = len(plan.jobs) - len(outcome.results) - len(outcome.failures)
+    if left:
+        print(f"{left} {plan.noun} are on their way; the same command goes on with what comes next.")
+    return left > 0
+
+
+def _record(sweeps: Sequence[Sweep], asked: Sequence[Runs], suffix: str = "") -> None:
+    for sweep, mine in zip(sweeps, asked, strict=True):
+        if mine:
+            record_sweep(sweep.outputs, mine, sweep.name, f"{sweep.label}{suffix}")
+
+
+def _submit(runs: Runs, launcher: LocalLauncher, request: Request) -> Submitted | None:
+    plan = _plan(runs)
+    if not runs:  # every setting of every cell diverged, or was decided on a rung
+        return Submitted(runs, plan, Outcome())
+    outcome = launcher.submit(plan, request)
+    mirror_late(runs)
+    return None if on_their_way(plan, outcome) else Submitted(runs, plan, outcome)
+
+
+def _plan(runs: Runs) -> Plan:
+    return Plan.of([training_job(config) for config in runs.values()])
+
+
+def _together(parts: Iterable[Mapping[str, RunConfig]]) -> Runs:
+    return {name: config for runs in parts for name, config in runs.items()}
+
+
+def _seeds(runs: Runs) -> str:
+    seeds = sorted({run.seed for run in runs.values()})
+    return f"on seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+
+
 def _evaluate(
     sweeps: Sequence[Sweep], runs: Mapping[str, RunConfig], launcher: LocalLauncher
 ) -> Outcome | None:
     """Measure what the store lacks of the figures' measurements; None while jobs are on their way."""
-    wanted = {one.measurement.id: one.measurement for sweep in sweeps for one in measurements(sweep)}
-    missing = {name: one for name, one in wanted.items() if not _is_done(sweeps[0], name)}
+    wanted = {one.measurement.id: one for sweep in sweeps for one in measurements(sweep)}.values()
+    missing = [one.measurement for one in wanted if one.folder.read_status().get("state") != "done"]
     if not missing:
         return Outcome()
-    if not _train_again(runs, {run for one in missing.values() for run in one.runs}, launcher):
+    if not _train_again(runs, {run for one in missing for run in one.runs}, launcher):
         return None
     store = Store(sweeps[0].outputs)
     stored = {name: StoredRun(store.folder(name), config) for name, config in runs.items()}
-    plan = Plan.of([measurement_job(measurement, stored) for measurement in missing.values()])
+    plan = Plan.of([measurement_job(measurement, stored) for measurement in missing])
     outcome = launcher.submit(plan, Request())
     return None if on_their_way(plan, outcome) else outcome
 
@@ -88,14 +234,10 @@ def _drop_weights(sweep: Sweep) -> None:
     """Delete the checkpoints that `grid.keep` gives up."""
     if sweep.grid.keep == "all":
         return
-    mine = {**sweep.runs, **pilot_runs(sweep, spec_of(sweep))}
+    mine = {**sweep.runs, **Stages(sweep, spec_of(sweep)).pilot_runs}
     record = sweep.drawn.with_name(f"{sweep.drawn.name}.json")
     files, size = drop_weights(sweep.outputs, mine, record if sweep.grid.keep == "none" else None)
     print(f"grid.keep={sweep.grid.keep}: {files} checkpoints deleted, {size / 1e6:.1f} MB.", flush=True)
-
-
-def _is_done(sweep: Sweep, name: str) -> bool:
-    return Store(sweep.outputs, "evaluations").folder(name).read_status().get("state") == "done"
 
 
 def _train_again(runs: Mapping[str, RunConfig], needed: Collection[str], launcher: LocalLauncher) -> bool:
@@ -103,7 +245,7 @@ def _train_again(runs: Mapping[str, RunConfig], needed: Collection[str], launche
 
     False while those are on their way.
     """
-    jobs = [training_job(runs[name]) for name in runs if name in needed]
+    jobs = [training_job(run) for name, run in runs.items() if name in needed]
     lost = [
         job
         for job in jobs

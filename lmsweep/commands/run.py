@@ -3,9 +3,12 @@
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lmsweep.commands.common import reported
@@ -19,18 +22,14 @@ from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.sweeper import register_plugins
 
 
+@reported()
 def run_command() -> None:
     """Entry point of a run or a sweep."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing, so that `reported` can explain
     register_plugins()
     stop_on_sigterm()
-    hydra_main = hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")(RunTask())
-
-    def call() -> None:
-        sys.argv[1:] = shown_resolved(with_full_scale(sys.argv[1:]))
-        hydra_main()
-
-    reported(call)
+    sys.argv[1:] = shown_resolved(with_full_scale(sys.argv[1:]))
+    hydra.main(version_base="1.3", config_path=config_folder(), config_name="config")(RunTask())()
 
 
 def shown_resolved(arguments: list[str]) -> list[str]:
@@ -48,13 +47,11 @@ class RunTask:
 
     def __call__(self, config: DictConfig) -> float | None:
         """Train, or read what is there, print one line, and return the validation accuracy."""
-        from hydra.core.hydra_config import HydraConfig
-        from hydra.types import RunMode
-
         if HydraConfig.get().mode == RunMode.MULTIRUN:
-            return run_one(as_dict(config), wait=True)  # errors pass, so that a foreign launcher goes on
+            return run_one(as_dict(config), wait=True)  # launchers of others see the errors
         # Caught here too, because Hydra prints a line of its own about any error that leaves a job.
-        reported(lambda: run_one(as_dict(config)))
+        with reported():
+            run_one(as_dict(config))
         return None
 
     def job(self, plain: Mapping[str, Any]) -> tuple[Job, Request]:
@@ -91,9 +88,7 @@ def run_one(plain: Mapping[str, Any], *, wait: bool = False) -> float | None:
         print(describe(plan, plan.states(request)), flush=True)
         return None
 
-    def train() -> Any:
-        return run_training(config, request)
-
+    train = partial(run_training, config, request)
     folder, results = when_free(train) if wait else train()
     task = task_of(config, folder.id)
     if task is not None and task.rank > 0:

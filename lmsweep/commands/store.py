@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SHOWN = 40
 
 
+@reported()
 def status_command(arguments: Sequence[str] | None = None) -> None:
     """Show sweeps and runs by state, with their results."""
     parser = parser_of(status_command)
@@ -38,13 +39,12 @@ def status_command(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--failed", action="store_const", const="failed", dest="state", help="--state failed")
     parser.add_argument("--all", action="store_true", help=f"every run, not only {SHOWN}")
     parser.add_argument("--json", action="store_true", help="everything as JSON")
-    options = parser.parse_args(arguments)
-    reported(lambda: print(_status(options), flush=True))
+    print(_status(parser.parse_args(arguments)), flush=True)
 
 
 def _status(options: argparse.Namespace) -> str:
     outputs: Path = options.outputs
-    with suppress(OSError):  # of a store that may only be read
+    with suppress(OSError):  # the store may be read-only
         for kind in ("runs", "evaluations"):
             settle_jobs(Store(outputs, kind))
     rows = overview(outputs, runs_of(outputs, options.sweep) if options.sweep else None)
@@ -81,7 +81,7 @@ def _changed(store: Store, row: Row) -> str:
     try:
         changed = parse(store.folder(row["run"]).read_config()).changed_content()
     except (OSError, UserError):
-        return ""  # a state of its own says what is wrong with the folder
+        return ""  # the state of the run says what is wrong
     return f"  ({', '.join(changed)} has changed since)" if changed else ""
 
 
@@ -106,6 +106,7 @@ def _status_line(row: Row) -> str:
     return f"{row['run']}  {row['state']:9}  {label(row)}  {end}".rstrip()
 
 
+@reported()
 def store_command(arguments: Sequence[str] | None = None) -> None:
     """Delete, export, pack or unpack what the store has."""
     parser = parser_of(store_command)
@@ -130,7 +131,7 @@ def store_command(arguments: Sequence[str] | None = None) -> None:
         command.add_argument("--sweep", help="runs of this sweep")
     for command in (gc, rm):
         command.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
-    reported(lambda: print(_store(parser.parse_args(arguments)), flush=True))
+    print(_store(parser.parse_args(arguments)), flush=True)
 
 
 def _store(options: argparse.Namespace) -> str:
@@ -205,10 +206,10 @@ def export(outputs: Path, sweep: str | None, file: Path) -> int:
     return len(table)
 
 
-def _columns(folder: JobFolder, used: bool = False) -> dict[str, Any]:
+def _columns(folder: JobFolder, used: bool) -> dict[str, Any]:
     try:
         config = folder.read_config()
-        with suppress(ConfigError):  # of another version of lmsweep: all its keys count
+        with suppress(ConfigError):  # another version of lmsweep wrote the config: all its keys count
             config = parse(config).identity_dict() if used else config
         keys = dotted({"config": config})
     except DamagedError as error:

@@ -23,8 +23,8 @@ NOT_A_HYPERPARAMETER = (
     *("seed", "method.criterion", "method.margin", "adversarial.kind"),
     *("margin.norm", "margin.layers", "margin.score", "margin.exact", "acquisition.score"),
 )
-ACQUIRED = "data.fraction"  # the key that the curve of an acquisition goes along
-DISTANCE_METRIC = "test_distance_"  # of panels over training steps: the layer's name follows
+ACQUIRED = "data.fraction"  # the x of the curve of a run that acquires its images in rounds
+DISTANCE_METRIC = "test_distance_"  # how panels over training steps name a metric; the layer's name follows
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
 Runs = Mapping[str, RunConfig]
@@ -100,21 +100,15 @@ def run_rows(
     rows = []
     for name, config in runs.items():
         results = store.folder(name).read_results()
-        if results is not None:
-            keys = identities[name]
-            rows += [
-                {
-                    "run": name,
-                    "method": method,
-                    "seed": config.seed,
-                    "setting": hyperparameters[name],
-                    **point["metrics"],
-                    **_of_selections(point),
-                    **{key: point.get("at", keys).get(key, keys.get(key, math.nan)) for key in chosen},
-                }
-                for point in (results.get("curve", [results]) if ACQUIRED in chosen else [results])
-                for method in ([config.method_name()] if methods is None else names(config, methods))
-            ]
+        if results is None:
+            continue
+        keys = identities[name]
+        mine = [config.method_name()] if methods is None else names(config, methods)
+        points = results.get("curve", [results]) if ACQUIRED in chosen else [results]
+        for point, method in product(points, mine):
+            about = {"run": name, "method": method, "seed": config.seed, "setting": hyperparameters[name]}
+            at = {key: point.get("at", {}).get(key, keys.get(key, math.nan)) for key in chosen}
+            rows.append({**about, **point["metrics"], **_of_selections(point), **at})
     columns = ["run", "method", "seed", "setting", "val_accuracy", *chosen]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
 
@@ -134,7 +128,7 @@ def of_checkpoint(rows: pd.DataFrame, checkpoint: str) -> pd.DataFrame:
     """The rows with the metrics of the best, the last, or by clean validation labels the best weights."""
     named = {column: column.removeprefix(f"{checkpoint}/") for column in rows.columns}
     other = {name: rows[column] for column, name in named.items() if name != column}
-    if checkpoint == "best_clean" and "val_clean_accuracy" in other:  # hyperparameters, too
+    if checkpoint == "best_clean" and "val_clean_accuracy" in other:  # which chooses hyperparameters, too
         other["val_accuracy"] = other["val_clean_accuracy"].fillna(other["val_accuracy"])
     return rows.assign(**other)
 
@@ -161,7 +155,7 @@ def points_of(
     """
     points: list[dict[str, Any]] = []
     for panel in panels:
-        # Of a curve along the x of another panel the last point counts, which is the run's result.
+        # Where a run has a curve along the x of another panel, its last point is the run's result.
         place = ["run", "method", *({panel.x.key} & {*rows.columns})]
         shown = of_checkpoint(rows.drop_duplicates(place, keep="last"), panel.checkpoint or checkpoint)
         for key, value in panel.where.items():
@@ -222,8 +216,7 @@ def expected_cells(
     curves = _curves(sweep) if ACQUIRED in axes_of(spec) else {}
     pilots = sweep.grid.stages.pilot_seeds if sweep.grid.stages else ()
     for panel in spec.panels:
-        runs = runs_of(panel, sweep.runs)
-        for (name, run), xs in zip(runs.items(), places(panel, runs.values(), attacks), strict=True):
+        for name, run, xs in placed_runs(panel, sweep.runs, attacks):
             status = Store(sweep.outputs).folder(name).read_status()
             state, reason = status.get("state"), "not trained"
             if state in ("failed", "damaged"):
@@ -248,16 +241,24 @@ def _curves(sweep: Sweep) -> dict[str, list[float]]:
     return found
 
 
-def places(
+def placed_runs(
+    panel: Panel, runs: Runs, attacks: Mapping[str, EvaluationConfig]
+) -> Iterator[tuple[str, RunConfig, Sequence[float]]]:
+    """The runs that a panel shows, each with its name and where on the x axis the run stands."""
+    shown = runs_of(panel, runs)
+    for (name, run), xs in zip(shown.items(), _places(panel, shown.values(), attacks), strict=True):
+        yield name, run, xs
+
+
+def _places(
     panel: Panel, runs: Collection[RunConfig], attacks: Mapping[str, EvaluationConfig]
 ) -> Iterable[Sequence[float]]:
-    """Where on the panel's x axis each of the runs stands."""
     if panel.x.attack is not None:
         return [attacks[panel.x.attack].attack.strengths] * len(runs)
     if panel.x.key == "step":
         return [(float(run.trainer.max_steps),) for run in runs]
     key = str(panel.x.key)
-    # How many images there are to choose from, a configuration does not say.
+    # A configuration does not say from how many images a run chooses, and so not where its points are.
     return on_axis(
         math.nan
         if run.acquisition.active and key == ACQUIRED

@@ -1,15 +1,15 @@
 """How one number of a figure came about: the runs, why their setting was chosen, each seed, the verdicts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pandas as pd
 
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import UserError
-from lmsweep.figures.make import Gathered, gather, judged_claims, tested
-from lmsweep.figures.select import SENTENCES, WEIGHTS, told
+from lmsweep.figures.evidence import methods_of
+from lmsweep.figures.make import Gathered, gather
+from lmsweep.figures.select import WEIGHTS, told
 from lmsweep.figures.spec import Panel
-from lmsweep.figures.stages import pilot_seeds
 from lmsweep.figures.statistics import RULE, Comparison, x_key
 from lmsweep.figures.words import amount, count, place, with_interval
 
@@ -22,18 +22,17 @@ def explain(sweep: Sweep, method: str, x: float) -> Iterator[str]:
         known = ", ".join(spec.methods)
         raise UserError(f"{sweep.name} has no method {method}; it must be one of {known}.")
     panels = [panel for panel in spec.panels if method in panel.methods]
-    here = [panel for panel in panels if len(_at(tested(gathered.chosen), panel, method, x))]
+    here = [panel for panel in panels if len(_at(gathered.shown, panel, method, x))]
     if not here:
         mine = gathered.chosen[(gathered.chosen["method"] == method) & gathered.chosen["y"].notna()]
         known = ", ".join(f"{value:g}" for value in sorted(set(mine["x"]))) or "none: nothing was run"
         raise UserError(f"{sweep.name} has no number of {method} at {x:g}; it must be one of {known}.")
     for panel in here:
-        yield from _number(gathered, panel, method, x, pilot_seeds(sweep, spec))
-    claims = dict(zip((claim.id for claim in spec.claims), judged_claims(sweep, gathered), strict=True))
-    for claim in spec.claims:
-        if any(method in ([side] if isinstance(side, str) else side) for _, side in claim.uses()):
-            yield f"claim {claim.id}, {claims[claim.id].verdict}: {claim.says}"
-            yield f"  ours: {claims[claim.id].ours} (n = {claims[claim.id].n})"
+        yield from _number(gathered, panel, method, x)
+    for claim, judged in zip(spec.claims, gathered.judged(), strict=True):
+        if any(method in methods_of(side) for _, side in claim.uses()):
+            yield f"claim {claim.id}, {judged.verdict}: {claim.says}"
+            yield f"  ours: {judged.ours} (n = {judged.n})"
 
 
 def _at(points: pd.DataFrame, panel: Panel, method: str, x: float) -> pd.DataFrame:
@@ -41,9 +40,9 @@ def _at(points: pd.DataFrame, panel: Panel, method: str, x: float) -> pd.DataFra
     return mine[[x_key(value) == x_key(x) for value in mine["x"]]].sort_values("seed")
 
 
-def _number(gathered: Gathered, panel: Panel, method: str, x: float, pilots: Sequence[int]) -> Iterator[str]:
-    spec, unit = gathered.spec, panel.y.unit
-    cells = _at(tested(gathered.chosen), panel, method, x)
+def _number(gathered: Gathered, panel: Panel, method: str, x: float) -> Iterator[str]:
+    spec, unit, pilots = gathered.spec, panel.y.unit, gathered.stages.pilot_seeds
+    cells = _at(gathered.shown, panel, method, x)
     result = Comparison.of(method, cells["y"], x)
     yield f"{panel.title}: {method}{place(x, panel.x.unit)} is {with_interval(result, unit)}"
     yield f"  mean over {count(result.n, 'seed')}, 95% interval by {RULE}"
@@ -53,12 +52,12 @@ def _number(gathered: Gathered, panel: Panel, method: str, x: float, pilots: Seq
     rivals = gathered.points[(gathered.points["panel"] == panel.name) & (gathered.points["method"] == method)]
     if panel.name not in spec.attack_panels:
         rivals = rivals[[x_key(value) == x_key(x) for value in rivals["x"]]]
-    if pilots:  # settings with one rival or none have no pilot runs
+    if pilots:  # only settings with rivals have pilot runs
         rivals = rivals[rivals["seed"].isin(pilots)]
     runs = rivals.drop_duplicates(["setting", "seed"])
     settings = runs.groupby("setting").agg(val=("val", "mean"), seeds=("seed", "nunique"))
     settings = settings.sort_values("val", ascending=False)
-    yield f"  {' '.join([SENTENCES[spec.selection], *told(pilots)])}"
+    yield f"  {' '.join(told(spec.selection, pilots))}"
     for setting, val, seeds in zip(settings.index, settings["val"], settings["seeds"], strict=True):
         mark = "chosen" if setting == cells["setting"].iloc[0] else "not chosen"
         yield f"  {mark}: {setting}, mean validation {val:.2%} of {count(int(seeds), 'seed')}"

@@ -1,7 +1,8 @@
 """Make a figure from the store: collect, select, aggregate, check the claims, draw, write. Never trains."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,10 @@ from matplotlib.figure import Figure
 from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.figures import collect
-from lmsweep.figures.claims.verdicts import check_claims
-from lmsweep.figures.collect import expected_cells
-from lmsweep.figures.drawing.curves import draw_curves
-from lmsweep.figures.drawing.distances import draw_distances
+from lmsweep.figures.claims import Claim, Finding
+from lmsweep.figures.drawing.curves import draw_curves, draw_distances
 from lmsweep.figures.drawing.layout import save
-from lmsweep.figures.drawing.methods import draw_methods
+from lmsweep.figures.drawing.methods import draw_methods, methods_page
 from lmsweep.figures.drawing.regions import draw_regions
 from lmsweep.figures.evaluations import (
     Judge,
@@ -29,10 +28,10 @@ from lmsweep.figures.evaluations import (
     regions,
     verdicts,
 )
-from lmsweep.figures.methods import methods_page
+from lmsweep.figures.evidence import Evidence, NotRunError
 from lmsweep.figures.record import JudgedClaim, Record, build_record, write_record
 from lmsweep.figures.spec import FigureSpec, parse_figure
-from lmsweep.figures.stages import choose, pilot_runs, pilot_seeds, reporting_runs
+from lmsweep.figures.stages import Stages
 from lmsweep.figures.table import aggregate, missing, ordered, write_csv
 from lmsweep.files import write_atomically
 from lmsweep.provenance import provenance
@@ -53,53 +52,107 @@ def spec_of(sweep: Sweep) -> FigureSpec:
     return spec if sweep.grid.same_data else spec.model_copy(update={"references": []})
 
 
-def measurements(sweep: Sweep) -> list[Wanted]:
-    """What has to be measured of the finished runs that selection chooses: attacks, audits, regions."""
-    spec, store = spec_of(sweep), Store(sweep.outputs)
-    rows = _rows(sweep, spec, store)
-    chosen, asked = _attacked(sweep, spec, rows, attack_configs_of(sweep, spec), store)
-    points = collect.points_of(spec.panels, rows, {}, store, spec.checkpoint)
-    points = choose(sweep, spec, points)
-    return [*asked, *audits(sweep, spec, chosen), *regions(sweep, spec, points)]
-
-
 @dataclass(frozen=True)
 class Gathered:
     """What the store has for a figure: `points` of every setting, and those that were `chosen`."""
 
+    sweep: Sweep
     spec: FigureSpec
-    rows: pd.DataFrame
-    configs: Mapping[str, EvaluationConfig]
-    attacked: pd.DataFrame
-    evaluations: list[str]
+    stages: Stages
+    configs: Mapping[str, EvaluationConfig]  # of the attacks, by their names in the figure
+    rows: pd.DataFrame  # one per finished run and method
+    attacked: pd.DataFrame  # the chosen runs of the panels with an attack
+    attacks: list[Wanted]  # on those runs, in the store or not
+    evaluations: list[str]  # the ids of those in the store
     points: pd.DataFrame
     chosen: pd.DataFrame
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The chosen points on test data."""
+        return self.chosen[self.chosen["split"] == "test"] if "split" in self.chosen else self.chosen
+
+    @cached_property
+    def expected(self) -> list[dict[str, Any]]:
+        """Panel, method, x and reason of every cell: why it has no number, if it has none."""
+        # The reason is that of a run that was to give the number, or of one that was to choose its setting.
+        sweep, spec, pilots = self.sweep, self.spec, self.stages.pilot_runs
+        runs = {**self.stages.reporting_runs(), **pilots, **sweep.runs} if pilots else sweep.runs
+        return list(collect.expected_cells(replace(sweep, runs=runs), spec, self.configs))
+
+    @cached_property
+    def missing(self) -> list[dict[str, Any]]:
+        """The expected cells without a number."""
+        return missing(self.shown, self.spec, self.expected)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The table of the figure: a row per panel, method and x."""
+        if self.spec.kind != "distances":
+            return ordered(aggregate(self.chosen), self.spec)
+        if self.chosen.empty:
+            return aggregate(self.chosen).assign(split=[])
+        parts = self.chosen.groupby("split", sort=False)
+        tables = [ordered(aggregate(part), self.spec).assign(split=split) for split, part in parts]
+        return pd.concat(tables, ignore_index=True)
+
+    def judged(self) -> list[JudgedClaim]:
+        """The verdicts on the figure's claims."""
+        grid = self.sweep.grid
+        return check_claims(
+            self.spec, self.shown, self.sweep.label, same_data=grid.same_data, expected=self.expected
+        )
 
 
 def gather(sweep: Sweep) -> Gathered:
     """Collect and select."""
     spec, store = spec_of(sweep), Store(sweep.outputs)
-    rows = _rows(sweep, spec, store)
+    stages = Stages(sweep, spec)
+    runs = {**sweep.runs, **stages.pilot_runs}
+    rows = collect.run_rows(runs, store, collect.axes_of(spec), spec.methods)
+    under_attack = [panel for panel in spec.panels if panel.attack is not None]
+    attacked = stages.choose(collect.points_of(under_attack, rows, {}, store, spec.checkpoint))
     configs = attack_configs_of(sweep, spec)
-    attacked, asked = _attacked(sweep, spec, rows, configs, store)
+    asked = list(attacks(spec, attacked, configs))
     found, evaluations = curves(asked)
     points = collect.points_of(spec.panels, rows, found, store, spec.checkpoint)
-    chosen = choose(sweep, spec, points)
-    return Gathered(spec, rows, configs, attacked, evaluations, points, chosen)
+    chosen = stages.choose(points)
+    return Gathered(sweep, spec, stages, configs, rows, attacked, asked, evaluations, points, chosen)
 
 
-def judged_claims(sweep: Sweep, gathered: Gathered) -> list[JudgedClaim]:
-    """The verdicts on the figure's claims."""
-    expected = _expected(sweep, gathered)
-    same_data = sweep.grid.same_data
-    return check_claims(
-        gathered.spec, tested(gathered.chosen), sweep.label, same_data=same_data, expected=expected
-    )
+def measurements(sweep: Sweep) -> list[Wanted]:
+    """What has to be measured of the finished runs that selection chooses: attacks, audits, regions."""
+    found = gather(sweep)
+    spec = found.spec
+    return [*found.attacks, *audits(sweep, spec, found.attacked), *regions(sweep, spec, found.chosen)]
 
 
-def tested(points: pd.DataFrame) -> pd.DataFrame:
-    """The points on test data."""
-    return points[points["split"] == "test"] if "split" in points else points
+def check_claims(
+    spec: FigureSpec,
+    points: pd.DataFrame,
+    scale: str,
+    *,
+    same_data: bool = True,
+    expected: Iterable[Mapping[str, Any]] = (),
+) -> list[JudgedClaim]:
+    """Judge every claim of a figure by its selected points.
+
+    Where the data is not the paper's (`same_data` is false), its numbers mean nothing and are not compared.
+    `expected` are the cells of the grid: no claim about a range holds while one of them is missing.
+    """
+    evidence = Evidence(spec, points, expected)
+    return [_judged(claim, evidence, scale, same_data) for claim in spec.claims]
+
+
+def _judged(claim: Claim, evidence: Evidence, scale: str, same_data: bool) -> JudgedClaim:
+    try:
+        if not same_data and claim.needs_the_papers_data:
+            raise NotRunError(f"the {scale} scale has other data than the paper; it takes the paper scale")
+        finding = claim.judge(evidence)
+    except NotRunError as error:
+        finding = Finding("not run", str(error), 0)
+    about = {key: getattr(claim, key) for key in ("id", "says", "where", "kind")}
+    return JudgedClaim(**about, paper=claim.papers_number(evidence), scale=scale, **finding._asdict())
 
 
 def make_figure(sweep: Sweep, judge: Judge) -> Made:
@@ -107,27 +160,25 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
 
     Many methods side by side are a table in Markdown, too.
     """
-    gathered = gather(sweep)
-    spec, rows, shown = gathered.spec, gathered.rows, tested(gathered.chosen)
-    table = _table(spec, gathered.chosen)
-    gone = missing(shown, spec, _expected(sweep, gathered))
+    found = gather(sweep)
+    spec, table = found.spec, found.table
     record = build_record(
         spec,
+        found.shown,
+        table,
         scale=sweep.label,
         command=sweep.command,
         provenance=provenance(),
-        training=collect.training(Store(sweep.outputs), sorted(set(rows["run"]))),
-        points=shown,
-        table=table,
-        trained=rows["run"].nunique(),
-        pilot_seeds=pilot_seeds(sweep, spec),
+        training=collect.training(Store(sweep.outputs), sorted(set(found.rows["run"]))),
+        trained=found.rows["run"].nunique(),
+        pilot_seeds=found.stages.pilot_seeds,
         halving=sweep.grid.halving,
-        missing=gone,
-        evaluations=gathered.evaluations,
-        claims=judged_claims(sweep, gathered),
-        audit=verdicts(list(audits(sweep, spec, gathered.attacked)), judge),
+        missing=found.missing,
+        evaluations=sorted(set(found.evaluations)),
+        claims=found.judged(),
+        audit=verdicts(list(audits(sweep, spec, found.attacked)), judge),
     )
-    figure = _draw(sweep, spec, table, shown, gone)
+    figure = _draw(found)
     path = sweep.drawn
     write_csv(table, path.with_name(f"{path.name}.csv"))
     write_record(record, path.with_name(f"{path.name}.json"))
@@ -139,24 +190,19 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
 
 def unfinished(sweep: Sweep) -> Figure:
     """The picture from what the store has now; writes nothing."""
-    gathered = gather(sweep)
-    shown = tested(gathered.chosen)
-    gone = missing(shown, gathered.spec, _expected(sweep, gathered))
-    return _draw(sweep, gathered.spec, _table(gathered.spec, gathered.chosen), shown, gone)
+    return _draw(gather(sweep))
 
 
-def _draw(
-    sweep: Sweep, spec: FigureSpec, table: pd.DataFrame, points: pd.DataFrame, gone: list[dict[str, Any]]
-) -> Figure:
+def _draw(found: Gathered) -> Figure:
+    sweep, spec, table = found.sweep, found.spec, found.table
     scale = _where(sweep)
     if spec.kind == "curves":
-        return draw_curves(table, spec, scale, gone)
+        return draw_curves(table, spec, scale, found.missing)
     if spec.kind == "methods":
-        return draw_methods(table, spec, scale, gone)
+        return draw_methods(table, spec, scale, found.missing)
     if spec.kind == "distances":
-        layers = table.rename(columns={"panel": "layer", "x": "step"})
-        return draw_distances(layers, spec.title, scale, methods=spec.methods)
-    return draw_regions(read_regions(list(regions(sweep, spec, points))), spec.title, scale)
+        return draw_distances(table, spec, scale)
+    return draw_regions(read_regions(list(regions(sweep, spec, found.shown))), spec.title, scale)
 
 
 def _where(sweep: Sweep) -> str:
@@ -176,41 +222,3 @@ def attack_configs_of(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationCon
     """The evaluations behind the attack panels, without runs."""
     configs = attack_configs(spec, str(sweep.outputs), sweep.grid.evaluation)
     return {name: config.model_copy(update={"tracking": sweep.tracking}) for name, config in configs.items()}
-
-
-def _rows(sweep: Sweep, spec: FigureSpec, store: Store) -> pd.DataFrame:
-    runs = {**sweep.runs, **pilot_runs(sweep, spec)}
-    return collect.run_rows(runs, store, collect.axes_of(spec), spec.methods)
-
-
-def _expected(sweep: Sweep, gathered: Gathered) -> Iterator[dict[str, Any]]:
-    # A cell without a number has the reason of runs that were to give it, or of those that were to choose.
-    spec = gathered.spec
-    pilots = pilot_runs(sweep, spec)
-    runs = {**reporting_runs(sweep, spec), **pilots, **sweep.runs} if pilots else sweep.runs
-    return expected_cells(replace(sweep, runs=runs), spec, gathered.configs)
-
-
-def _attacked(
-    sweep: Sweep,
-    spec: FigureSpec,
-    rows: pd.DataFrame,
-    configs: Mapping[str, EvaluationConfig],
-    store: Store,
-) -> tuple[pd.DataFrame, list[Wanted]]:
-    panels = [panel for panel in spec.panels if panel.attack is not None]
-    points = collect.points_of(panels, rows, {}, store, spec.checkpoint)
-    chosen = choose(sweep, spec, points)
-    return chosen, list(attacks(spec, chosen, configs))
-
-
-def _table(spec: FigureSpec, chosen: pd.DataFrame) -> pd.DataFrame:
-    if spec.kind != "distances":
-        return ordered(aggregate(chosen), spec)
-    if chosen.empty:
-        return aggregate(chosen).assign(split=[])
-    parts = [
-        ordered(aggregate(part), spec).assign(split=split)
-        for split, part in chosen.groupby("split", sort=False)
-    ]
-    return pd.concat(parts, ignore_index=True)

@@ -6,20 +6,20 @@ the schema, because the store knows nothing of figures: it takes `runs`.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lmsweep.figures.select import SENTENCES, WEIGHTS, told
+from lmsweep.figures.select import WEIGHTS, told
 from lmsweep.figures.spec import FigureSpec, Reference
 from lmsweep.figures.statistics import RULE, Verdict
+from lmsweep.figures.words import text
 from lmsweep.files import DamagedError, digest, read_json, write_json
 
 SCALES = ("smoke", "laptop", "workstation", "paper")  # small ones first
-Rows = Sequence[Mapping[str, Any]]
 
 
 class _Part(BaseModel):
@@ -69,6 +69,25 @@ class JudgedClaim(_Part):
     scale: str
 
 
+class ClaimRow(NamedTuple):
+    """A claim as a row of text; who shows fewer columns leaves some out."""
+
+    verdict: str
+    says: str
+    where: str
+    paper: str
+    ours: str
+    n: str
+
+
+HEAD = ClaimRow("verdict", "the paper says", "where", "paper", "ours", "n")
+
+
+def claim_rows(claims: Iterable[JudgedClaim]) -> list[ClaimRow]:
+    """One row per claim: for the terminal, the Markdown page, the HTML report and W&B's report."""
+    return [ClaimRow(*(text(getattr(claim, key)) for key in ClaimRow._fields)) for claim in claims]
+
+
 class Audit(_Part):
     """Whether the robustness of a run is real."""
 
@@ -105,54 +124,29 @@ class Record(_Part):
 
 
 def build_record(
-    spec: FigureSpec,
-    *,
-    scale: str,
-    command: str,
-    provenance: Mapping[str, Any],
-    training: Mapping[str, Any],
-    points: pd.DataFrame,
-    table: pd.DataFrame,
-    trained: int,
-    pilot_seeds: Sequence[int] = (),
-    halving: int | None = None,
-    missing: Rows = (),
-    evaluations: Iterable[str] = (),
-    claims: Sequence[JudgedClaim] = (),
-    audit: Rows = (),
+    spec: FigureSpec, points: pd.DataFrame, table: pd.DataFrame, *, halving: int | None = None, **rest: Any
 ) -> Record:
     """Everything about a figure but its picture: the same store gives the same record.
 
     `points` are the selected ones; a table without the column `selected` (distances) has no choice to tell.
+    `rest` has the keys that do not follow from the figure's file, its points and its table.
     """
     return Record.model_validate(
         {
             "figure": spec.name,
-            "scale": scale,
-            "title": spec.title,
-            "paper": spec.paper,
-            "question": spec.question,
-            "command": command,
-            "provenance": dict(provenance),
-            "training": dict(training),
+            **{key: getattr(spec, key) for key in ("title", "paper", "question", "references")},
             "selection": {
                 "rule": spec.selection,
                 "checkpoint": spec.checkpoint,
                 "sentence": " ".join(
-                    [SENTENCES[spec.selection], *told(pilot_seeds, halving), WEIGHTS[spec.checkpoint]]
+                    [*told(spec.selection, rest["pilot_seeds"], halving), WEIGHTS[spec.checkpoint]]
                 ),
             },
             "intervals": RULE,
             "runs": sorted(set(points["run"])),
-            "evaluations": sorted(set(evaluations)),
             "seeds": sorted({int(seed) for seed in points["seed"]}),
-            "pilot_seeds": list(pilot_seeds),
-            "trained": trained,
-            "missing": missing,
             "selected": _selected(table) if "selected" in table else [],
-            "claims": claims,
-            "audit": audit,
-            "references": spec.references,
+            **rest,
         }
     )
 

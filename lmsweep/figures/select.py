@@ -27,16 +27,16 @@ WEIGHTS = {
 CELL = ["panel", "method", "place"]  # what a setting is chosen for; in attack panels, place is 0
 
 
-def told(pilot_seeds: Sequence[int], halving: int | None = None) -> list[str]:
-    """Sentences about the seeds that chose, where other seeds report."""
-    if not pilot_seeds:
-        return []
-    chose = f"Seed{'s' * (len(pilot_seeds) > 1)} {', '.join(map(str, pilot_seeds))}"
-    paused = [f"By successive halving one of {halving} settings went on after each rung."] if halving else []
-    return [
-        f"{chose} compared the settings and {'are' if len(pilot_seeds) > 1 else 'is'} in no mean.",
-        *paused,
-    ]
+def told(rule: str, pilot_seeds: Sequence[int] = (), halving: int | None = None) -> list[str]:
+    """Sentences about how settings are chosen, and about the seeds that chose, where other seeds report."""
+    sentences = [SENTENCES[rule]]
+    if pilot_seeds:
+        seeds, are = ("Seeds", "are") if len(pilot_seeds) > 1 else ("Seed", "is")
+        chose = f"{seeds} {', '.join(map(str, pilot_seeds))}"
+        sentences.append(f"{chose} compared the settings and {are} in no mean.")
+        if halving:
+            sentences.append(f"By successive halving one of {halving} settings went on after each rung.")
+    return sentences
 
 
 def select(rule: str, points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
@@ -53,7 +53,7 @@ def best_validation(points: pd.DataFrame, attack_panels: Collection[str] = ()) -
     return with_settings(points, best_settings(points, attack_panels), attack_panels)
 
 
-def best_settings(points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
+def best_settings(points: pd.DataFrame, attack_panels: Collection[str]) -> pd.DataFrame:
     """The best setting of each cell: a row of panel, method, place and setting."""
     return ranked_settings(placed(points, attack_panels)).drop_duplicates(CELL)
 
@@ -69,7 +69,7 @@ def ranked_settings(placed: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_settings(
-    points: pd.DataFrame, settings: pd.DataFrame, attack_panels: Collection[str] = ()
+    points: pd.DataFrame, settings: pd.DataFrame, attack_panels: Collection[str]
 ) -> pd.DataFrame:
     """The points that have the setting, or one of the settings, of their cell."""
     kept = placed(points, attack_panels).merge(settings, on=[*CELL, "setting"], how="inner")
@@ -79,7 +79,7 @@ def with_settings(
 def placed(points: pd.DataFrame, attack_panels: Collection[str]) -> pd.DataFrame:
     """The points with their `place`: all strengths of an attack meet the same network, so there it is 0."""
     place = points["x"].where(~points["panel"].isin(list(attack_panels)), 0.0)
-    return points.assign(place=place.astype(float))  # where there are no points, pandas takes it for text
+    return points.assign(place=place.astype(float))  # an empty column is none of numbers
 
 
 def every(points: pd.DataFrame) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from lmsweep.config.fields import Name, Node, invalid_value
 from lmsweep.config.hydra import config_folder
 from lmsweep.errors import ConfigError
-from lmsweep.figures.claims.kinds import KINDS, AnyClaim, Claim
+from lmsweep.figures.claims import KINDS, AnyClaim, Claim
 
 # A variant, such as xent@model.dropout=0.2, is a method whose runs have this value of a key.
 ACQUIRED = r"(\+(bald|random|max_entropy))?"
@@ -29,24 +29,26 @@ Checkpoint = Literal["best", "best_clean", "last"]
 Parts = Field(description="a list of groups of keys")
 
 
-class XAxis(Node):
+class Axis(Node):
+    """What `x` and `y` have in common."""
+
+    label: Name
+    unit: Unit = "none"
+    attack: Annotated[str | None, Field(min_length=1, description="a name in attacks, or null")] = None
+
+
+class XAxis(Axis):
     """`x`: a key of the run, or the strength of an attack."""
 
     key: Annotated[str | None, Field(min_length=1, description="a key of a run, or null")] = None
-    attack: Annotated[str | None, Field(min_length=1, description="a name in attacks, or null")] = None
-    label: Name
-    unit: Unit = "none"
     scale: Annotated[Literal["linear", "log"], Field(description="linear or log")] = "linear"
 
 
-class YAxis(Node):
+class YAxis(Axis):
     """`y`: a number of a run's results, or of an evaluation's."""
 
     metric: Name
-    attack: Annotated[str | None, Field(min_length=1, description="a name in attacks, or null")] = None
     at: Annotated[float | None, Field(description="a strength of y.attack, or null")] = None
-    label: Name
-    unit: Unit = "none"
 
 
 class Panel(Node):
@@ -58,7 +60,7 @@ class Panel(Node):
     y: YAxis
     methods: Annotated[list[Method], Field(min_length=1, description="a list of methods as runs name them")]
     checkpoint: Annotated[Checkpoint | None, Field(description="best, best_clean, last or null")] = None
-    # Of a figure whose runs differ in several keys that are x of a panel: the values of the others here.
+    # Where several keys of runs are the x of panels: the values that runs of this panel have of the others.
     where: Annotated[dict[str, float], Field(strict=False, description="a mapping from keys to numbers")] = (
         Field(default_factory=dict)
     )
@@ -104,7 +106,8 @@ class FigureSpec(Node):
     attacks: Annotated[dict[str, AttackSpec], Field(description="a group of names with overrides")] = Field(
         default_factory=dict
     )
-    audit: Annotated[bool, Field(description="true or false")] = False  # of the attacked methods
+    # Whether the gradients of attacked methods are audited.
+    audit: Annotated[bool, Field(description="true or false")] = False
     references: Annotated[list[Reference], Parts] = Field(default_factory=list)
     claims: Annotated[list[AnyClaim], Parts] = Field(default_factory=list)
 
@@ -169,7 +172,7 @@ def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
     """One sentence for each contradiction between keys that are valid by themselves."""
     if spec.name != stem:
         yield f"figure.name={spec.name} is not allowed: it must be the file's name, {stem}"
-    if not spec.panels and spec.kind in ("curves", "methods"):
+    if not spec.panels and spec.kind != "regions":
         yield f"figure.panels=[] is not allowed: a figure of kind {spec.kind} must have one or more"
     if spec.checkpoint == "best_clean" and (spec.attacks or spec.kind == "regions"):
         yield "figure.checkpoint=best_clean is not allowed with attacks or regions: it must be best or last"

@@ -83,13 +83,19 @@ class Comparison:
 
     def verdict_within(self, least: float, most: float, *, open_low: bool = False) -> Verdict:
         """Whether all of the interval is between two bounds, or outside; few seeds resolve nothing."""
-        low, high = interval(self.values, self.tries)
-        if self.n < ENOUGH_SEEDS:
-            return "not resolved"
-        if high < least or low > most:
-            return "fails"
-        above = low > least if open_low else low >= least
-        return "holds" if above and high <= most else "not resolved"
+        return verdict_between(self.n, *interval(self.values, self.tries), least, most, open_low=open_low)
+
+
+def verdict_between(
+    n: int, low: float, high: float, least: float, most: float, *, open_low: bool = False
+) -> Verdict:
+    """Whether the interval of n values is between two bounds, or outside; few values resolve nothing."""
+    if n < ENOUGH_SEEDS:
+        return "not resolved"
+    if high < least or low > most:
+        return "fails"
+    above = low > least if open_low else low >= least
+    return "holds" if above and high <= most else "not resolved"
 
 
 def best_of(candidates: Sequence[Comparison], threshold: float = 0.0) -> Comparison:

@@ -13,13 +13,10 @@ from lmsweep.figures.statistics import ENOUGH_SEEDS, interval, x_key
 from lmsweep.files import write_atomically
 
 COLUMNS = ["method", "x", "mean", "low", "high", "n", "selected", "panel", "setting", "val", "values"]
-# Absolute for accuracies; relative for what is larger than 1, as distances are.
-#
-# Processors with other instructions add up in another order and round differently. A few hundred steps of
-# training can make of that what another seed would make: scikit-learn's digits with 80% noise gave 32%
-# instead of 16% in one of three runs. So means may also differ by what seeds differ, measured by half the
-# widths of both intervals as two legs of a triangle. Of two times three seeds without any difference, 1% of
-# the means are further apart. Where seeds agree, or there are two at most, the tolerance stays what it is.
+# Absolute for accuracies; relative for what is larger than 1, as distances are. Processors round differently,
+# and a few hundred steps of training can turn that into as much as another seed would change: digits with 80%
+# noise gave 32% instead of 16% in one of three runs. So means may also differ by half the diagonal of both
+# intervals' widths; of means over three seeds that measure the same, 1% are further apart.
 MEAN_TOLERANCE = 0.02
 _FLOATS = ("x", "step", "mean", "low", "high", "val")
 _KEYS = ("panel", "method", "x", "layer", "split", "step")
@@ -44,20 +41,14 @@ def aggregate(points: pd.DataFrame) -> pd.DataFrame:
 
 def ordered(table: pd.DataFrame, spec: FigureSpec) -> pd.DataFrame:
     """The rows in the order of the figure: panels, methods as the legend names them, x."""
-    places = {
-        (panel.name, method): (i, j)
-        for i, panel in enumerate(spec.panels)
-        for j, method in enumerate(panel.methods)
-    }
-    unknown = sorted(set(zip(table["panel"], table["method"], strict=True)) - set(places))
+    known = [(panel.name, method) for panel in spec.panels for method in panel.methods]
+    ranks = {pair: rank for rank, pair in enumerate(known)}
+    pairs = list(zip(table["panel"], table["method"], strict=True))
+    unknown = sorted(set(pairs) - set(known))
     if unknown:
         raise ValueError(f"{spec.name} has no panel and method {unknown[0]}")
-    keys = [
-        (*places[panel, method], x)
-        for panel, method, x in zip(table["panel"], table["method"], table["x"], strict=True)
-    ]
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    return table.iloc[order].reset_index(drop=True)
+    ranked = table.assign(rank=[ranks[pair] for pair in pairs]).sort_values(["rank", "x"], kind="stable")
+    return ranked.drop(columns="rank").reset_index(drop=True)
 
 
 def missing(
@@ -70,12 +61,10 @@ def missing(
         for panel, method, x in zip(finite["panel"], finite["method"], finite["x"], strict=True)
     }
     cells = {(cell["panel"], cell["method"], x_key(cell["x"])): cell for cell in expected}
-    columns = ["panel", "method", "x", "reason"]
-    gone = pd.DataFrame([dict(cell) for key, cell in cells.items() if key not in there], columns=columns)
-    return [
-        dict(zip(columns, (panel, method, float(x), reason), strict=True))
-        for panel, method, x, reason in ordered(gone, spec).itertuples(index=False)
-    ]
+    gone = [cell for key, cell in cells.items() if key not in there]
+    table = pd.DataFrame(gone, columns=["panel", "method", "x", "reason"]).astype({"x": float})
+    rows = ordered(table, spec).to_dict("records")
+    return [{str(key): value for key, value in row.items()} for row in rows]
 
 
 def to_csv(table: pd.DataFrame) -> str:
@@ -96,12 +85,8 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 def read_csv(path: Path | str | StringIO) -> pd.DataFrame:
     """Read what `write_csv` wrote. Run ids stay text: some of them, as 123456e78901, look like numbers."""
     text = pd.read_csv(path, dtype=str, keep_default_na=False)
-    for name in text.columns:
-        if name in _FLOATS:
-            text[name] = [float(value) for value in text[name]]
-        elif name == "n":
-            text[name] = [int(value) for value in text[name]]
-    return text
+    types = {**dict.fromkeys(_FLOATS, float), "n": int}
+    return text.astype({name: types[name] for name in text.columns if name in types})
 
 
 def differences(

@@ -43,27 +43,24 @@ def open_tracker(options: TrackingConfig, outputs: str | Path, card: Card) -> Tr
 def mirror_attack(
     options: TrackingConfig, outputs: str | Path, runs: Mapping[str, RunConfig], results: Mapping[str, Any]
 ) -> None:
-    """Mirror an evaluation under an attack: one mirror for each of the attacked runs."""
+    """Mirror an evaluation under an attack: one mirror for each of the attacked runs.
+
+    A mirror has the curve as rows, a table and a plot.
+    """
     if options.name == "none":
         return
+    columns = ("strength", "accuracy", "zero_gradients")
     for name, config in runs.items():
-        _mirror_curve(options, outputs, name, config, results)
-
-
-def _mirror_curve(
-    options: TrackingConfig, outputs: str | Path, name: str, config: RunConfig, evaluation: Mapping[str, Any]
-) -> None:
-    """The curve of one run, as rows, a table and a plot."""
-    results = {**evaluation, **evaluation["curves"][name]}
-    card = attack_card(config, name, results, sweeps_of(Path(outputs), name))
-    columns, attack = ("strength", "accuracy", "zero_gradients"), card.config["attack_name"]
-    rows = list(zip(*(results[key] for key in ("strengths", "accuracy", "zero_gradients")), strict=True))
-    with _opened(options, outputs, card) as tracker:
-        for number, row in enumerate(rows):
-            values = {attack_metric(attack, key): value for key, value in zip(columns, row, strict=True)}
-            tracker.log({key: value for key, value in values.items() if value is not None}, number)
-        title = f"{attack.replace('_', ' ')}, accuracy by {results['unit']}"
-        tracker.table(attack_metric(attack, "curve"), columns, rows, Line("strength", "accuracy", title))
+        curve = results["curves"][name]
+        card = attack_card(config, name, {**results, **curve}, sweeps_of(Path(outputs), name))
+        attack = card.config["attack_name"]
+        rows = list(zip(curve["strengths"], curve["accuracy"], curve["zero_gradients"], strict=True))
+        with _opened(options, outputs, card) as tracker:
+            for number, row in enumerate(rows):
+                values = {attack_metric(attack, key): value for key, value in zip(columns, row, strict=True)}
+                tracker.log({key: value for key, value in values.items() if value is not None}, number)
+            title = f"{attack.replace('_', ' ')}, accuracy by {results['unit']}"
+            tracker.table(attack_metric(attack, "curve"), columns, rows, Line("strength", "accuracy", title))
 
 
 def mirror_figure(options: TrackingConfig, outputs: str | Path, record: "Record", picture: Path) -> None:
@@ -72,7 +69,7 @@ def mirror_figure(options: TrackingConfig, outputs: str | Path, record: "Record"
         return
     import pandas as pd  # takes half a second, which a run need not spend
 
-    from lmsweep.figures.claims.verdicts import ClaimRow, claim_rows
+    from lmsweep.figures.record import ClaimRow, claim_rows
 
     csv = picture.with_suffix(".csv")
     points = pd.read_csv(csv, keep_default_na=False)

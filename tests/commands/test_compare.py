@@ -60,7 +60,7 @@ def test_formats_mark_the_best_and_escape_what_latex_would_read():
     )
     assert as_markdown(table, "test_accuracy").splitlines() == [
         "| method | data.label_noise | mean | 95% interval | n |",
-        "| --- | --- | --- | --- | --- |",
+        "|---|---|---|---|---|",
         "| xent | 0 | 90.00% | 80.00% to 100.00% | 3 |",
         "| margin_l2_all | 0.4 | **95.00%** | one seed | 1 |",
     ]

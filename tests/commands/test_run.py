@@ -11,8 +11,7 @@ import pytest
 import torch
 import yaml
 
-from lmsweep.commands import common
-from lmsweep.commands import run as run_command
+from lmsweep.commands.common import reported
 
 # Small enough to be quick, with everything in it that an interruption could spoil: dropout, momentum, decay.
 SHORT = (
@@ -297,16 +296,11 @@ def test_help_lists_groups_and_keys_without_importing_torch(lmsweep_command, tmp
     assert "torch" not in imported
 
 
-def _interrupted() -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize(("words", "goes_on"), [((), True), (("-m", "seed=0,1", "dry_run=true"), False)])
 def test_a_stopped_rehearsal_says_nothing_of_checkpoints(monkeypatch, capsys, words, goes_on):
     monkeypatch.setattr(sys, "argv", ["lmsweep", *words])
-    for reported in (run_command.reported, common.reported):
-        with pytest.raises(SystemExit):
-            reported(_interrupted)
-        told = capsys.readouterr().err
-        assert told.startswith("Stopped")
-        assert ("checkpoint" in told) == (goes_on and reported is run_command.reported)
+    with pytest.raises(SystemExit), reported():
+        raise KeyboardInterrupt
+    told = capsys.readouterr().err
+    assert told.startswith("Stopped")
+    assert ("checkpoint" in told) == goes_on

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.errors import ConfigError
-from lmsweep.figures.halving import Rung, going_on, scores_until
 from lmsweep.figures.make import spec_of
 from lmsweep.figures.select import CELL
-from lmsweep.figures.stages import rungs
+from lmsweep.figures.stages import Rung, Stages, going_on, scores_until
 from tests.commands.test_reproduce import call
 from tests.figures.test_stages import GRID
 from tests.training.test_adversarial import configured
@@ -65,7 +64,7 @@ def test_what_cannot_pause_is_refused():
     words = ["+grid.stages.pilot_seeds=[7]", "++grid.halving=3", "model.dropout=0,0.5"]
     figure = read_sweep("fig2_mnist_noise", "smoke", [*words, "trainer.devices=2"])
     with pytest.raises(ConfigError, match=r"halving is not allowed with trainer.devices=2 .*halving=null"):
-        rungs(figure, spec_of(figure), 0)
+        Stages(figure, spec_of(figure)).rungs(0)
     with pytest.raises(ConfigError, match=r"grid.halving=1 .*whole number >= 2"):
         read_sweep("fig2_mnist_noise", "smoke", [*words, "++grid.halving=1"])
 

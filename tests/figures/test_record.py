@@ -39,21 +39,20 @@ def record(**changes):
         "command": "make reproduce-figure",
         "provenance": {"commit": "abc"},
         "training": {"seconds": 12.5},
-        "points": runs,
-        "table": golden_table(),
         "trained": 4,
+        **dict.fromkeys(("pilot_seeds", "missing", "evaluations", "claims", "audit"), ()),
         **changes,
     }
-    return build_record(figure(), **arguments)
+    return build_record(figure(), runs, golden_table(), **arguments)
 
 
 def test_the_keys_are_those_of_the_interface():
     assert list(record().model_dump()) == KEYS
 
 
-def test_runs_seeds_and_evaluations_are_sorted_and_unique():
-    built = record(evaluations=["f", "e", "f"])
-    assert (built.runs, built.seeds, built.evaluations) == (["a", "b"], [3, 7], ["e", "f"])
+def test_runs_and_seeds_are_sorted_and_unique():
+    built = record()
+    assert (built.runs, built.seeds) == (["a", "b"], [3, 7])
 
 
 def test_selected_hyperparameters_are_those_of_the_table():

@@ -12,7 +12,7 @@ from lmsweep.errors import ConfigError
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures.explain import explain
 from lmsweep.figures.make import make_figure, spec_of
-from lmsweep.figures.stages import pilot_runs, reporting_runs
+from lmsweep.figures.stages import Stages
 from lmsweep.figures.table import read_csv
 from lmsweep.store.store import Store
 from tests.commands.test_reproduce import call
@@ -41,12 +41,12 @@ def best_of_pilots(whole, method, noise):
 
 def test_pilot_seeds_choose_and_other_seeds_report(staged, sweep):  # noqa: F811
     spec = spec_of(staged)
-    pilots = pilot_runs(staged, spec)
+    pilots = Stages(staged, spec).pilot_runs
     assert pilots
     assert pilots.keys() <= sweep.runs.keys() - staged.runs.keys()
     gammas = {(run.method_name(), run.margin.gamma) for run in pilots.values()}
     assert {name for name, _ in gammas} == {"margin_l2_all"}  # the others have one setting each
-    reporting = reporting_runs(staged, spec)
+    reporting = Stages(staged, spec).reporting_runs()
     for noise in (0.0, 0.4):
         mine = [
             r for r in reporting.values() if (r.method_name(), r.data.label_noise) == ("margin_l2_all", noise)
@@ -57,8 +57,10 @@ def test_pilot_seeds_choose_and_other_seeds_report(staged, sweep):  # noqa: F811
     # How many there will be is known before a pilot run is there.
     for name in pilots:
         Store(staged.outputs).remove(name)
-    assert len(reporting_runs(staged, spec, guess=True)) == len(reporting)
-    assert not any(run.method_name() == "margin_l2_all" for run in reporting_runs(staged, spec).values())
+    assert len(Stages(staged, spec).reporting_runs(guess=True)) == len(reporting)
+    assert not any(
+        run.method_name() == "margin_l2_all" for run in Stages(staged, spec).reporting_runs().values()
+    )
 
 
 def test_the_record_says_which_seeds_chose_and_no_mean_has_them(staged, sweep):  # noqa: F811
@@ -75,7 +77,8 @@ def test_the_record_says_which_seeds_chose_and_no_mean_has_them(staged, sweep): 
 
 def test_a_cell_whose_pilots_failed_says_why(staged):
     spec = spec_of(staged)
-    for name, run in {**pilot_runs(staged, spec), **reporting_runs(staged, spec)}.items():
+    stages = Stages(staged, spec)
+    for name, run in {**stages.pilot_runs, **stages.reporting_runs()}.items():
         if run.method_name() == "margin_l2_all":
             folder = Store(staged.outputs).folder(name)
             Store(staged.outputs).remove(name)
@@ -92,13 +95,14 @@ def test_a_cell_whose_pilots_failed_says_why(staged):
 def test_seeds_that_report_cannot_choose():
     figure = read_sweep("fig2_mnist_noise", "smoke", ["+grid.stages.pilot_seeds=[5,1]"])
     with pytest.raises(ConfigError, match=r"pilot_seeds=\[5, 1\] is not allowed: .* report \(0, 1, 2\)"):
-        pilot_runs(figure, spec_of(figure))
-    assert pilot_runs(read_sweep("fig2_mnist_noise", "smoke"), spec_of(figure)) == {}
+        assert not Stages(figure, spec_of(figure)).pilot_runs
+    assert Stages(read_sweep("fig2_mnist_noise", "smoke"), spec_of(figure)).pilot_runs == {}
 
 
 def test_the_papers_noise_figure_needs_a_third(tmp_path):
     figure = read_sweep("fig2_mnist_noise", "paper", [f"outputs={tmp_path}"])
-    pilots, reports = pilot_runs(figure, spec_of(figure)), reporting_runs(figure, spec_of(figure), guess=True)
+    stages = Stages(figure, spec_of(figure))
+    pilots, reports = stages.pilot_runs, stages.reporting_runs(guess=True)
     assert len(pilots) == len(figure.runs) / 5  # one pilot seed in place of five
     methods, levels = len(spec_of(figure).methods), 5
     assert len(reports) == methods * levels * 5

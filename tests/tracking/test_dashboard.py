@@ -14,11 +14,12 @@ import wandb_workspaces.reports.v2.internal as report_models
 import wandb_workspaces.workspaces as ws
 import wandb_workspaces.workspaces.internal as workspace_models
 
-from lmsweep.commands.wandb.dashboard import build, dashboard_command, save, specification
+from lmsweep.commands.dashboard import dashboard_command, save, specification
 from lmsweep.config.sweeps import read_sweep, sweep_names
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.make import spec_of
 from lmsweep.figures.record import Record
+from lmsweep.tracking.dashboard import build
 from tests.figures.drawn import claim as judged_claim
 from tests.figures.drawn import record as drawn_record
 from tests.tracking.wandb_server import wandb_server

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
-from lmsweep.commands.wandb import wandb_sweep
-from lmsweep.commands.wandb.wandb_sweep import split_runs, wandb_sweep_command
+from lmsweep.commands import wandb_sweep
+from lmsweep.commands.wandb_sweep import split_runs, wandb_sweep_command
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.store.sweeps import runs_of
 

@@ -1,4 +1,4 @@
-"""Draw a figure of curves from its table."""
+"""Draw a figure of curves from its table: against a key or an attack, or while networks train."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,17 +9,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
 from lmsweep.errors import ConfigError
-from lmsweep.figures.drawing.layout import Sheet, seeds_phrase, with_grid
+from lmsweep.figures.drawing.layout import Sheet, say_missing, seeds_phrase, with_grid
 from lmsweep.figures.drawing.style import (
     BAND,
     LINE_WIDTH,
     PANEL_INCHES,
     RC,
     REFERENCE_COLORS,
+    SPLITS,
     in_math,
     method_style,
 )
@@ -29,7 +30,9 @@ from lmsweep.figures.words import place
 
 _HEIGHT = 2.55
 _BESIDE = 4 / 72  # inches from a mean to the points of its seeds
-MANY = 5
+MANY = 5  # methods of a panel: then their bands are lighter
+NAMED = 6  # missing cells in the caption
+NUMBERS = ["x", "mean", "low", "high", "n"]  # the columns of a table that a curve is drawn from
 Missing = Sequence[Mapping[str, Any]]
 
 
@@ -58,7 +61,47 @@ def draw_curves(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Miss
     return sheet.finish(spec.title, subtitle, handles, labels, caption(missing, spec))
 
 
-def caption(missing: Missing, spec: FigureSpec, longest: int = 6) -> str:
+def draw_distances(table: pd.DataFrame, spec: FigureSpec, scale: str) -> Figure:
+    """Figures 12 to 14: panels below each other, methods beside each other, one line per split of the data.
+
+    The x are training steps. A row has one y axis.
+    """
+    sheet = Sheet(len(spec.panels), len(spec.methods), 3.0, 1.75)
+    with matplotlib.rc_context(RC):
+        for row, panel in zip(sheet.axes, spec.panels, strict=True):
+            for axes, method in zip(row, spec.methods, strict=True):
+                mine = table[(table["panel"] == panel.name) & (table["method"] == method)]
+                _draw_splits(axes, mine)
+                axes.set_title(f"{method_style(method).legend}, {panel.title}")
+                if axes is row[0]:
+                    axes.set_ylabel("distance to boundary", labelpad=1)  # room for labels such as -0.75
+                else:
+                    axes.sharey(row[0])
+        for axes in sheet.axes[-1]:
+            axes.set_xlabel("training step")
+        handles = [Line2D([], [], **_split_style(split)) for split in SPLITS]
+    subtitle = seeds_phrase(scale, table["n"], bands=True)
+    return sheet.finish(spec.title, subtitle, handles, [label for _, _, label in SPLITS.values()])
+
+
+def _draw_splits(axes: Axes, rows: pd.DataFrame) -> None:
+    for split in SPLITS:
+        curve = rows[rows["split"] == split].sort_values("x")
+        _draw_curve(axes, split, curve[NUMBERS].astype(float), _split_style(split))
+        axes.plot(*_seeds(curve).T, ".", color=SPLITS[split][0], ms=2, mew=0, alpha=0.7)
+    if rows.empty:
+        say_missing(axes)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    with_grid(axes)
+
+
+def _split_style(split: str) -> dict[str, Any]:
+    color, line, _ = SPLITS[split]
+    return {"color": color, "linestyle": line, "linewidth": LINE_WIDTH}
+
+
+def caption(missing: Missing, spec: FigureSpec) -> str:
     """One sentence that lists the missing cells, those of the same method and reason together."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for cell in missing:
@@ -71,8 +114,8 @@ def caption(missing: Missing, spec: FigureSpec, longest: int = 6) -> str:
     ]
     if not parts:
         return ""
-    more = f"; and {len(parts) - longest} more, listed in the JSON" if len(parts) > longest else ""
-    return f"Missing (crosses): {'; '.join(parts[:longest])}{more}."
+    more = f"; and {len(parts) - NAMED} more, listed in the JSON" if len(parts) > NAMED else ""
+    return f"Missing (crosses): {'; '.join(parts[:NAMED])}{more}."
 
 
 def _draw_panel(
@@ -88,12 +131,14 @@ def _draw_panel(
     for i, method in enumerate(panel.methods):
         # A row without numbers where a cell is missing, so that the line does not pass over it.
         gaps = [cell["x"] for cell in missing if cell["method"] == method]
-        holes = pd.DataFrame({"x": gaps, "mean": np.nan, "low": np.nan, "high": np.nan, "n": 0}, dtype=float)
+        holes = pd.DataFrame({"x": gaps, "n": 0}, columns=NUMBERS, dtype=float)
         drawn = rows[rows["method"] == method]
-        mine = drawn[holes.columns].astype(float)
-        if len(mine):
-            _draw_seeds(axes, method, drawn, (fx, fy))
-            _draw_curve(axes, method, pd.concat([mine, holes]).sort_values("x"), (fx, fy), 3 + 0.01 * i, band)
+        if len(drawn):
+            _draw_seeds(axes, method, fx, fy, drawn)
+            line = pd.concat([drawn[NUMBERS].astype(float), holes]).sort_values("x")
+            line *= [fx, fy, fy, fy, 1]
+            style = {**method_style(method).line_kwargs(), "zorder": 3 + 0.01 * i}
+            _draw_curve(axes, method, line, style, band)
     for color, reference in references:
         x, y = np.array(reference.points, dtype=float).T
         axes.plot(fx * x, fy * y, label=reference.name, zorder=2.5, **_reference_style(color))
@@ -101,32 +146,36 @@ def _draw_panel(
     axes.set_xlabel(_with_unit(panel.x.label, panel.x.unit))
     axes.set_ylabel(_with_unit(panel.y.label, panel.y.unit))
     with_grid(axes)
-    if panel.y.unit == "percent":  # a band of three seeds can reach where no percentage is
+    if panel.y.unit == "percent":  # the band of three seeds can leave 0 to 100%
         bottom, top = axes.get_ylim()
         axes.set_ylim(max(bottom, -2), min(top, 102))
     _crosses(axes, panel, missing, fx)
 
 
 def _draw_curve(
-    axes: Axes, method: str, rows: pd.DataFrame, factors: tuple[float, float], zorder: float, band: float
+    axes: Axes, label: str, rows: pd.DataFrame, style: Mapping[str, Any], band: float = BAND
 ) -> None:
-    """The line of a method with its band; `factors` turn x and y into what the axes show."""
+    """A line with its band, from rows of NUMBERS."""
     x, mean, low, high, n = rows.to_numpy(dtype=float).T
-    x, (mean, low, high) = factors[0] * x, (factors[1] * y for y in (mean, low, high))
-    style, several = method_style(method), n >= ENOUGH_SEEDS
-    axes.plot(x, mean, label=method, zorder=zorder, **style.line_kwargs())
-    band_style: dict[str, Any] = {"color": style.color, "alpha": band, "linewidth": 0, "zorder": 2}
+    several = n >= ENOUGH_SEEDS
+    axes.plot(x, mean, label=label, **style)
+    band_style: dict[str, Any] = {"color": style["color"], "alpha": band, "linewidth": 0, "zorder": 2}
     axes.fill_between(x, low, high, where=several.tolist(), **band_style)
     # A band needs two neighbours; a point without one gets a bar.
     beside = np.append(several[1:], False) | np.append(False, several[:-1])
     alone = several & ~beside
-    axes.vlines(x[alone], low[alone], high[alone], colors=style.color, linewidth=1, alpha=0.6)
+    axes.vlines(x[alone], low[alone], high[alone], colors=style["color"], linewidth=1, alpha=0.6)
 
 
-def _draw_seeds(axes: Axes, method: str, rows: pd.DataFrame, factors: tuple[float, float]) -> None:
-    """Every seed as a small point beside the mean."""
+def _seeds(rows: pd.DataFrame) -> np.ndarray:
+    """x and y of every seed."""
     seeds = [(x, float(y)) for x, ys in zip(rows["x"], rows["values"], strict=True) for y in ys.split()]
-    x, y = np.array(seeds).T * np.array([factors]).T
+    return np.array(seeds).reshape(-1, 2)
+
+
+def _draw_seeds(axes: Axes, method: str, fx: float, fy: float, rows: pd.DataFrame) -> None:
+    """Every seed as a small point beside the mean."""
+    x, y = (_seeds(rows) * (fx, fy)).T
     beside = axes.transData + ScaledTranslation(_BESIDE, 0, axes.figure.dpi_scale_trans)
     style: dict[str, Any] = {"marker": ".", "markersize": 3.5, "markeredgewidth": 0, "linestyle": "none"}
     style |= {"color": method_style(method).color, "alpha": 0.7, "zorder": 2.2}

@@ -28,8 +28,8 @@ class Sheet:
         with matplotlib.rc_context(RC):
             self.figure = Figure(figsize=(columns * width, rows * height))
             FigureCanvasAgg(self.figure)
-            grid = [self.figure.add_subplot(rows, columns, i + 1) for i in range(rows * columns)]
-        self.axes: list[list[Axes]] = [grid[i * columns : (i + 1) * columns] for i in range(rows)]
+            grid = self.figure.subplots(rows, columns, squeeze=False)
+        self.axes: list[list[Axes]] = grid.tolist()
         self.width, self.height = width, height
 
     def finish(
@@ -62,13 +62,7 @@ class Sheet:
                     )
             legend.set_loc("upper center")
             legend.set_bbox_to_anchor((0.5, (below - 0.02) / height), transform=self.figure.transFigure)
-            heading: dict[str, Any] = {"ha": "center", "va": "top"}
-            y = 1 - 0.05 / height
-            self.figure.text(0.5, y, "\n".join(titles), fontsize=9, weight="bold", **heading)
-            y -= (_TITLE_LINE * len(titles) + 0.01) / height
-            self.figure.text(0.5, y, "\n".join(subtitles), fontsize=7.5, color="#444", **heading)
-            place = (0.08 / total_width, 0.03 / height)
-            self.figure.text(*place, "\n".join(lines), va="bottom", fontsize=6.5, color="#555")
+            write_around(self.figure, titles, subtitles, lines)
         return self.figure
 
     def _legend(self, handles: Sequence[Artist], labels: Sequence[str], width: float) -> Legend:
@@ -81,6 +75,20 @@ class Sheet:
                 break
             legend.remove()
         return legend
+
+
+def write_around(
+    figure: Figure, titles: Sequence[str], subtitles: Sequence[str], caption: Sequence[str]
+) -> None:
+    """Write the lines of the title and of the subtitle above everything, and the caption below."""
+    width, height = figure.get_size_inches()
+    heading: dict[str, Any] = {"ha": "center", "va": "top"}
+    y = 1 - 0.05 / height
+    figure.text(0.5, y, "\n".join(titles), fontsize=9, weight="bold", **heading)
+    y -= (_TITLE_LINE * len(titles) + 0.01) / height
+    figure.text(0.5, y, "\n".join(subtitles), fontsize=7.5, color="#444", **heading)
+    place = (0.08 / width, 0.03 / height)
+    figure.text(*place, "\n".join(caption), va="bottom", fontsize=6.5, color="#555")
 
 
 def save(figure: Figure, path: Path) -> list[Path]:

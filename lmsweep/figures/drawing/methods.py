@@ -1,8 +1,12 @@
-"""Draw many methods side by side: a row per method, a column per panel and x, a dot with its interval."""
+"""Many methods side by side, as a picture and as a Markdown page, with what a step of each costs.
 
+There is a row per method and a column per panel and x; the picture has a dot with its interval in each.
+"""
+
+import json
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import matplotlib
 import pandas as pd
@@ -10,21 +14,54 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from lmsweep.figures import methods
+from lmsweep.figures.claims import COSTS
 from lmsweep.figures.drawing.curves import caption
-from lmsweep.figures.drawing.layout import seeds_phrase
+from lmsweep.figures.drawing.layout import seeds_phrase, write_around
 from lmsweep.figures.drawing.style import RC, in_math, method_style
+from lmsweep.figures.pages.markdown import table as markdown
 from lmsweep.figures.spec import FigureSpec, Panel
+from lmsweep.figures.statistics import ENOUGH_SEEDS
+from lmsweep.figures.words import NOTHING, amount, place
 
-# Inches: of a column and between columns, of the names, of a method, of what stands above and below.
+# Inches: widths of a column, of the gap between two, and of the names; heights of a method's row, of what
+# stands above and below all rows, and of a line of the caption.
 _WIDTH, _GAP, _NAMES, _ROW, _ABOVE, _BELOW, _LINE = 1.0, 0.14, 1.55, 0.17, 0.78, 0.42, 0.125
+
+
+class Column(NamedTuple):
+    """One panel at one x: its title in two lines, and the rows of the figure's table by method."""
+
+    panel: Panel
+    title: tuple[str, str]
+    rows: pd.DataFrame
+
+
+def columns_of(table: pd.DataFrame, spec: FigureSpec) -> Iterator[Column]:
+    """In the order of panels and x; a column that repeats the numbers of an earlier one is left out."""
+    seen: list[tuple[list[str], list[float]]] = []
+    for panel in spec.panels:
+        for x, rows in table[table["panel"] == panel.name].groupby("x"):
+            same = (list(rows["selected"]), list(rows["mean"]))
+            if same not in seen:
+                seen.append(same)
+                at = place(float(str(x)), panel.x.unit).removeprefix(" at ")
+                at = at if panel.x.unit == "percent" else f"{panel.x.label} {at}"
+                yield Column(panel, (panel.title, at), rows.set_index("method"))
+
+
+def costs(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What a step costs by `make bench`, in times of a cross-entropy step, where that was measured."""
+    rows = json.loads(COSTS.read_bytes()) if COSTS.is_file() else {}
+    found = {method: rows.get(f"method_steps/mnist, {method}") for method in methods}
+    found |= {"xent": {"value": 1.0}} if "xent" in found else {}
+    return {method: row for method, row in found.items() if row is not None}
 
 
 def draw_methods(
     table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Sequence[Mapping[str, Any]] = ()
 ) -> Figure:
     """Columns in the order of panels, then costs; a vertical line shows where the first method stands."""
-    columns = list(methods.columns(table, spec))
+    columns = list(columns_of(table, spec))
     width = _NAMES + (len(columns) + 1) * (_WIDTH + _GAP)
     lines = textwrap.wrap(caption(missing, spec).replace(" (crosses)", "", 1), int(width * 17.5))
     below, rows = _BELOW + _LINE * len(lines), _ROW * len(spec.methods)
@@ -49,12 +86,8 @@ def draw_methods(
             axes.set_axisbelow(True)
             axes.xaxis.label.set_fontsize(7)
         grid[0].set_yticklabels([method_style(method).legend for method in spec.methods])
-        heading: dict[str, Any] = {"ha": "center", "va": "top"}
-        figure.text(0.5, 1 - 0.05 / height, spec.title, fontsize=9, weight="bold", **heading)
         subtitle = seeds_phrase(scale, table["n"], bands=True).replace("bands", "lines")
-        figure.text(0.5, 1 - 0.22 / height, subtitle, fontsize=7.5, color="#444", **heading)
-        place_of_caption = (0.08 / width, 0.03 / height)
-        figure.text(*place_of_caption, "\n".join(lines), va="bottom", fontsize=6.5, color="#555")
+        write_around(figure, [spec.title], [subtitle], lines)
     return figure
 
 
@@ -83,7 +116,7 @@ def _draw_column(axes: Axes, panel: Panel, rows: pd.DataFrame, names: Sequence[s
 
 def _draw_costs(axes: Axes, names: Sequence[str]) -> None:
     """What a step costs by `make bench`, in times of a cross-entropy step."""
-    for method, row in methods.costs(names).items():
+    for method, row in costs(names).items():
         i, value = names.index(method), row["value"]
         axes.plot([value], [i], label=method, **{**method_style(method).line_kwargs(), "linestyle": "none"})
         axes.annotate(f"{value:.1f}", (value, i), (5, 0), textcoords="offset points", fontsize=6, va="center")
@@ -91,3 +124,53 @@ def _draw_costs(axes: Axes, names: Sequence[str]) -> None:
     axes.set_xlim(0, 1.25 * max([1.0, *axes.get_xlim()]))
     axes.set_title("cost of a step", fontsize=7)
     axes.set_xlabel("times cross-entropy")
+
+
+def methods_page(table: pd.DataFrame, spec: FigureSpec, scale: str) -> str:
+    """The picture's numbers as Markdown: means with half of Student's 95% interval, the best ones bold."""
+    shown, cost = list(columns_of(table, spec)), costs(spec.methods)
+    head = ["method", *(" ".join(column.title) for column in shown), "cost of a step"]
+    cells = [
+        [method_style(method).label, *(_cell(column, method) for column in shown), _times(cost.get(method))]
+        for method in spec.methods
+    ]
+    seeds = " to ".join(map(str, sorted({table["n"].min(), table["n"].max()}))) if len(table) else "no"
+    lines = [
+        f"# {spec.title}",
+        f"{spec.question} At {scale}, {seeds} seeds: "
+        f"{', '.join(dict.fromkeys(panel.y.label for panel in spec.panels))}, "
+        "± half of Student's 95% interval over seeds; the highest mean of a column is bold.",
+        markdown(head, cells),
+        _measured(cost),
+    ]
+    return "\n\n".join(line for line in lines if line) + "\n"
+
+
+def _cell(column: Column, method: str) -> str:
+    if method not in column.rows.index:
+        return NOTHING
+    row, unit = column.rows.loc[method].to_dict(), column.panel.y.unit
+    said = amount(row["mean"], unit)
+    if row["mean"] == column.rows["mean"].max():
+        said = f"**{said}**"
+    half = (row["high"] - row["low"]) / 2
+    return f"{said} ± {amount(half, unit).removesuffix('%')}" if row["n"] >= ENOUGH_SEEDS else said
+
+
+def _times(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return NOTHING
+    spread = f" [{row['low']:.2f}, {row['high']:.2f}]" if "low" in row else ""
+    return f"{row['value']:.2f}{spread}"
+
+
+def _measured(cost: dict[str, dict[str, Any]]) -> str:
+    """Where costs were measured."""
+    where = {(e["machine"]["cpu"], e["commit"][:7]) for row in cost.values() if (e := row.get("environment"))}
+    if not where:
+        return ""
+    places = ", ".join(f"{cpu} at commit {commit}" for cpu, commit in sorted(where))
+    return (
+        "The cost of a step, forward and backward pass of the paper's MNIST network, is in times of a "
+        f"cross-entropy step with its 95% interval, by `make bench ROW=method_steps` on {places}."
+    )

@@ -43,7 +43,7 @@ _NORMS = {"1": (GREEN, "^"), "2": (BLUE, "D"), "inf": (VERMILLION, "o")}
 _DASHED, _DASHDOT = (0, (4, 1.8)), (0, (5, 1.5, 1, 1.5))
 _DASHDOTDOT = (0, (5, 1.2, 1, 1.2, 1, 1.2))
 _TRAINED = {"fgsm": ((0, (1, 1.1)), "P", "FGSM-trained"), "pgd": ((0, (1, 2.4)), "X", "PGD-trained")}
-# In the colours of the published points of the same scores.
+# Scores of active learning have the colours of the points that others have published of them.
 _ACQUIRED = {
     "bald": (PURPLE, "h", "BALD"),
     "random": (ORANGE, "<", "random images"),
@@ -135,8 +135,8 @@ def method_style(method: str) -> MethodStyle:
     return MethodStyle(color, marker, line, filled, label, in_math(label))
 
 
-def _darker(color: str, by: float = 0.5) -> str:
-    return "#" + "".join(f"{round((1 - by) * int(color[i : i + 2], 16)):02x}" for i in (1, 3, 5))
+def _darker(color: str) -> str:
+    return "#" + "".join(f"{round(int(color[i : i + 2], 16) / 2):02x}" for i in (1, 3, 5))
 
 
 def in_math(label: str) -> str:

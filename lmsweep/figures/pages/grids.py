@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 import matplotlib
@@ -11,15 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from lmsweep.errors import UserError
-from lmsweep.figures.drawing.layout import Sheet, with_grid
+from lmsweep.figures.drawing.layout import Sheet, png, with_grid
 from lmsweep.figures.drawing.style import PANEL_INCHES, RC, in_math, method_style
 from lmsweep.figures.statistics import interval
 
 METRIC = "test_accuracy"
-# Of a configuration, what says where a run was kept and watched, not what was trained.
+# Keys that say where a run was kept and how it was watched, not what was trained.
 NOT_TRAINED = ("outputs", "tracking.", "data.root", "data.workers", "trainer.log_every")
 STATISTICS = ("mean", "low", "high", "n")
-MOST_LINES, MOST_PANELS = 12, 6  # of a plot that can be read
+MOST_LINES, MOST_PANELS = 12, 6  # more of them cannot be read
 _HEIGHT = 2.55
 _DASHES: Any = ("-", (0, (4, 1.8)), (0, (1, 1.1)), (0, (5, 1.5, 1, 1.5)))
 
@@ -114,11 +113,7 @@ def draw_grid(table: pd.DataFrame, metric: str, title: str) -> bytes:
     rest = f"; the best {MOST_LINES} of {MOST_LINES + left_out} lines" if left_out > 0 else ""
     counts = sorted({int(n) for n in table["n"]})
     seeds = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
-    figure = sheet.finish(title, f"mean and 95% interval over seeds, {seeds}{rest}", handles, labels)
-    buffer = BytesIO()
-    with matplotlib.rc_context(RC):
-        figure.savefig(buffer, format="png", dpi=200, metadata={"Software": None})
-    return buffer.getvalue()
+    return png(sheet.finish(title, f"mean and 95% interval over seeds, {seeds}{rest}", handles, labels))
 
 
 def _draw(axes: Axes, x: str, places: Sequence[str], lines: Sequence[tuple[pd.DataFrame, Any]]) -> None:

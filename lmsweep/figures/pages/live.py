@@ -1,24 +1,26 @@
-"""A page about a store while its sweeps run: progress, failures, learning curves, and figures so far."""
+"""A page about a store while its sweeps run, and its server, for this machine only.
+
+The page shows progress, failures, learning curves, and figures so far; it can be read and nothing else.
+"""
 
 import dataclasses
 import json
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from importlib.resources import files
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
-
-from markupsafe import Markup
+from urllib.parse import quote, unquote, urlsplit
 
 from lmsweep.config.run import parse
 from lmsweep.config.sweeps import Sweep, read_sweep, scales, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.figures.drawing.layout import png
 from lmsweep.figures.make import unfinished
-from lmsweep.figures.pages.report import environment, policy
+from lmsweep.figures.pages.report import environment, part, policy
 from lmsweep.store.overview import STATES, Row, overview
 from lmsweep.store.overview import sweeps as sweeps_by_state
 from lmsweep.store.store import Store
@@ -26,6 +28,7 @@ from lmsweep.store.sweeps import PILOT, runs_of
 
 REFRESH_SECONDS = 5
 CURVES_SHOWN, REASONS_SHOWN = 12, 20
+HOST = "127.0.0.1"
 WIDTH, HEIGHT = 300, 80  # of a learning curve, in units of its drawing
 
 
@@ -44,13 +47,13 @@ def live_page(outputs: Path) -> str:
         }
         for name, counts in sweeps_by_state(outputs, rows, damaged)
     ]
-    style = files("lmsweep.figures.pages").joinpath("templates", "page.css").read_text(encoding="utf-8")
+    style = part("page.css")
     running = [row for row in rows if row["state"] == "running"]
     return (
         environment()
         .get_template("live.html")
         .render(
-            style=Markup(style),  # noqa: S704 - a file of this package
+            style=style,
             policy=policy(style, images="'self' data:"),
             refresh=REFRESH_SECONDS,
             outputs=str(outputs),
@@ -74,7 +77,7 @@ def figure_of(sweep: str) -> tuple[str, str] | None:
         return None
     for name in sweep_names():
         label = sweep.removeprefix(f"{name}-")
-        scale = label.partition("-")[0]  # overrides are a hash after the scale
+        scale = label.partition("-")[0]  # of a sweep with overrides, their hash follows
         if label != sweep and any(one.endswith(f"/{scale}") for one in scales()):
             return name, scale
     return None
@@ -86,9 +89,8 @@ def live_figure(outputs: Path, sweep: str) -> bytes:
     if named is None:
         raise UserError(f"{sweep} is no figure.")
     asked = _read(*named, str(outputs))
-    if sweep != "-".join(
-        named
-    ):  # with overrides: the runs that were asked for, each with a setting of its own
+    if sweep != "-".join(named):
+        # With overrides: the runs that were asked for, each with a setting of its own.
         store, grid = Store(outputs), asked.grid.model_copy(update={"stages": None})
         runs = {name: parse(store.folder(name).read_config()) for name in runs_of(outputs, sweep)}
         asked = dataclasses.replace(asked, runs=runs, grid=grid)
@@ -114,7 +116,7 @@ def _curve(outputs: Path, row: Row) -> dict[str, Any]:
     folder = Store(outputs).folder(row["run"])
     lines: list[Mapping[str, Any]] = []
     steps = 1
-    with suppress(OSError, ValueError, KeyError, UserError):  # of a run that has just begun
+    with suppress(OSError, ValueError, KeyError, UserError):  # a run that has just begun may lack them
         steps = int(folder.read_config()["trainer"]["max_steps"])
         lines = [json.loads(line) for line in folder.metrics.read_text().splitlines() if line.endswith("}")]
     seen = [(line["step"], line["val_accuracy"]) for line in lines if "val_accuracy" in line]
@@ -127,3 +129,82 @@ def _curve(outputs: Path, row: Row) -> dict[str, Any]:
         "points": " ".join(points),
         "last": seen[-1][1] if seen else None,
     }
+
+
+class LiveServer(ThreadingHTTPServer):
+    """Answers GET for the page and its figures; a browser keeps idle connections open, hence threads."""
+
+    daemon_threads = True
+
+    def __init__(self, outputs: Path) -> None:
+        super().__init__((HOST, 0), Handler)
+        self.outputs = outputs
+        self.turn = threading.Lock()  # matplotlib draws one figure at a time
+        # The address of a picture says how much was done, so that nothing is drawn twice.
+        self.drawn: Callable[[str, str], bytes] = lru_cache(64)(lambda name, _: live_figure(outputs, name))
+
+    @property
+    def address(self) -> str:
+        """What to open in a browser."""
+        return f"http://{HOST}:{self.server_port}/"
+
+    def is_ours(self, host: str | None) -> bool:
+        """Whether a request names this server: another name is a page elsewhere that points here."""
+        return host in (f"{HOST}:{self.server_port}", f"localhost:{self.server_port}")
+
+    def answer(self, path: str, query: str) -> tuple[str, bytes] | None:
+        """Content type and content of what there is at a path."""
+        if path == "/":
+            return "text/html; charset=utf-8", live_page(self.outputs).encode(errors="replace")
+        if path.startswith("/figures/") and path.endswith(".png"):
+            name = unquote(path.removeprefix("/figures/").removesuffix(".png"))
+            return "image/png", self.drawn(name, query)
+        return None
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Only GET: http.server refuses every other method by itself."""
+
+    server: LiveServer
+
+    def do_GET(self) -> None:
+        """Answer, if the request names this server."""
+        if not self.server.is_ours(self.headers.get("Host")):
+            self.send_error(421, "This page answers to 127.0.0.1 and localhost only")
+            return
+        asked = urlsplit(self.path)
+        try:
+            with self.server.turn:
+                found = self.server.answer(asked.path, asked.query)
+        except UserError as error:
+            self.send_error(404, explain=str(error))
+            return
+        if found is None:
+            self.send_error(404)
+            return
+        kind, content = found
+        self.send_response(200)
+        for name, value in (
+            ("Content-Type", kind),
+            ("Content-Length", str(len(content))),
+            ("Cache-Control", "no-store" if kind.startswith("text") else "max-age=3600"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Cross-Origin-Resource-Policy", "same-origin"),
+            ("Referrer-Policy", "no-referrer"),
+        ):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: the terminal shows the address."""
+
+
+def serve(outputs: Path) -> None:
+    """Serve the page until Ctrl-C."""
+    with LiveServer(outputs) as server:
+        print(f"{server.address}  (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()

@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
-from lmsweep.figures.claims.verdicts import HEAD, claim_rows
-from lmsweep.figures.record import Record
+from lmsweep.figures.record import HEAD, Record, claim_rows
 from lmsweep.figures.statistics import RULE, Verdict
 from lmsweep.figures.words import NOTHING, text
 
@@ -57,7 +56,7 @@ def between(page: str, begin: str, end: str, text: str) -> str:
 
 def _overview(records: Sequence[Record], folder: str) -> str:
     """A row per figure at its largest scale, with links to the picture and to the claims below `folder`."""
-    shown = {record.figure: record for record in records}.values()  # of the same figure, the largest is last
+    shown = {record.figure: record for record in records}.values()  # the largest scale of a figure comes last
     counts = sum((_verdicts(record) for record in shown), Counter[str]())
     rows = []
     for record in shown:

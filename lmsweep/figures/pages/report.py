@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep.config.identity import dotted
 from lmsweep.errors import UserError
-from lmsweep.figures.claims.verdicts import claim_rows
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.pages.grids import METRIC, Grid, axes_of, cells, draw_grid
-from lmsweep.figures.record import Missing, Record, Selected, read_records
+from lmsweep.figures.record import Missing, Record, Selected, claim_rows, read_records
 from lmsweep.figures.statistics import Verdict
 from lmsweep.figures.words import count, text, version_of
 from lmsweep.files import digest, write_atomically
@@ -33,7 +33,6 @@ ROWS_SHOWN = 200
 PIXELS_PER_CSS_PIXEL = 1.5
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
-Table = list[list[str]]
 Section = dict[str, Any]  # what the template lays out
 
 
@@ -52,7 +51,7 @@ def section(path: Path, record: Record) -> Section:
         "claims": claim_rows(record.claims),
         "files": {f.suffix[1:].upper(): f"{below}/{quote(f.name, safe='')}" for f in files if f.is_file()},
         "picture": _picture(_bytes(path.with_suffix(".png")), _alt(record, table)),
-        "numbers": _numbers(table) if table else None,
+        "numbers": None if table is None else _numbers(table),
         "shared": shared,
         "choices": choices,
         "missing": _missing(record.missing),
@@ -71,9 +70,8 @@ def grid_section(grid: Grid) -> Section:
     if grid.done.empty:
         return told
     table = cells(grid.rows, METRIC)
-    head, *rows = table.astype({"n": str}).to_csv(index=False).splitlines()
     alt = f"{grid.name}: {METRIC} against {', '.join(axes_of(table))}; the table below has the numbers."
-    numbers = _numbers([head.split(","), *csv.reader(rows)])
+    numbers = _numbers(table.astype(object).where(table.notna(), "").map(str))
     return {**told, "numbers": numbers, "picture": _picture(draw_grid(table, METRIC, grid.name), alt)}
 
 
@@ -89,50 +87,44 @@ def _picture(png: bytes, alt: str) -> dict[str, Any] | None:
     return {"uri": uri, "width": width, "height": height, "alt": alt}
 
 
-def _read_table(path: Path, checksum: str) -> Table | None:
+def _read_table(path: Path, checksum: str) -> pd.DataFrame | None:
+    """The CSV as text."""
     data = _bytes(path)
     if checksum not in ("", digest(data)):
         return None  # changed since the figure was drawn
     try:
-        rows = [row for row in csv.reader(io.StringIO(data.decode(), newline="")) if row]
-    except (UnicodeDecodeError, csv.Error):
+        head, *rows = [row for row in csv.reader(io.StringIO(data.decode(), newline="")) if row]
+        return pd.DataFrame(rows, columns=head) if len(set(head)) == len(head) else None
+    except (ValueError, csv.Error):  # not UTF-8, empty, or with lines of different lengths
         return None
-    return rows if rows and all(len(row) == len(rows[0]) for row in rows) else None
 
 
-def _alt(record: Record, table: Table | None) -> str:
+def _alt(record: Record, table: pd.DataFrame | None) -> str:
     said = [f"{record.title}: {version_of(record.paper)} at {record.scale} scale"]
-    panels = list(dict.fromkeys(_column(table, "panel")))
-    methods = [method_style(name).label for name in dict.fromkeys(_column(table, "method"))]
+    panels, names = _distinct(table, "panel"), _distinct(table, "method")
+    methods = [method_style(name).label for name in names]
     said += [f"{count(len(panels), 'panel')} ({', '.join(panels)})"] if panels else []
     said += [f"{count(len(methods), 'method')} ({' / '.join(methods)})"] if methods else []
-    said += ["the table below the picture has the numbers"] if table else []
+    said += ["the table below the picture has the numbers"] if table is not None else []
     return "; ".join(said) + "."
 
 
-def _column(table: Table | None, name: str) -> list[str]:
-    if not table or name not in table[0]:
-        return []
-    place = table[0].index(name)
-    return [row[place] for row in table[1:] if row[place]]
+def _distinct(table: pd.DataFrame | None, name: str) -> list[str]:
+    return [] if table is None or name not in table else [value for value in table[name].unique() if value]
 
 
-def _numbers(table: Table) -> dict[str, Any]:
+def _numbers(table: pd.DataFrame) -> dict[str, Any]:
     """The CSV, without the columns that the page shows elsewhere."""
-    header, *rows = table
     # `setting` is JSON of all hyperparameters, which have a table of their own; the picture shows the seeds.
-    shown = sorted(
-        (name != "panel", place) for place, name in enumerate(header) if name not in ("setting", "values")
-    )
-    places = [place for _, place in shown]
+    shown = [str(name) for name in table if name not in ("setting", "values")]
+    shown.sort(key=lambda name: name != "panel")
+    numbers = [name for name in shown if name != "selected"]
+    short = table.head(ROWS_SHOWN).assign(**{name: table[name].map(_shorter) for name in numbers})
     return {
-        "header": [header[place] for place in places],
-        "numeric": [header[p] for p in places if header[p] != "selected" and _is_numeric(rows, p)],
-        "rows": [
-            [row[p] if header[p] == "selected" else _shorter(row[p]) for p in places]
-            for row in rows[:ROWS_SHOWN]
-        ],
-        "total": len(rows),
+        "header": shown,
+        "numeric": [name for name in numbers if _is_numeric(table[name])],
+        "rows": short[shown].to_numpy().tolist(),
+        "total": len(table),
     }
 
 
@@ -141,9 +133,9 @@ def _shorter(value: str) -> str:
     return f"{float(value):.4g}" if NUMBER.fullmatch(value) and "." in value else value
 
 
-def _is_numeric(rows: Table, place: int) -> bool:
+def _is_numeric(values: "pd.Series[str]") -> bool:
     """Whether a column holds numbers only, gaps aside."""
-    filled = [row[place] for row in rows if row[place]]
+    filled = [value for value in values if value]
     return bool(filled) and all(map(NUMBER.fullmatch, filled))
 
 
@@ -213,16 +205,13 @@ def render(records: Mapping[Path, Record], grids: Sequence[Grid] = ()) -> str:
     """The whole page; the same records and grids give the same bytes."""
     sections = [section(path, record) for path, record in records.items()]
     figures = groupby(sections, key=lambda one: one["record"].figure)
-    script, style = (
-        files("lmsweep.figures.pages").joinpath("templates", name).read_text(encoding="utf-8")
-        for name in ("page.js", "page.css")
-    )
+    script, style = part("page.js"), part("page.css")
     return (
         environment()
         .get_template("page.html")
         .render(
-            script=Markup(script),  # noqa: S704 - a file of this package
-            style=Markup(style),  # noqa: S704 - a file of this package
+            script=script,
+            style=style,
             policy=policy(style, script),
             figures=[(figure, list(scales)) for figure, scales in figures],
             sections=sections,
@@ -232,6 +221,12 @@ def render(records: Mapping[Path, Record], grids: Sequence[Grid] = ()) -> str:
             rows_shown=ROWS_SHOWN,
         )
     )
+
+
+def part(name: str) -> Markup:
+    """A style or a script of this package, which stands in a page as it is."""
+    file = files("lmsweep.figures.pages").joinpath("templates", name)
+    return Markup(file.read_text(encoding="utf-8"))  # noqa: S704 - a file of this package
 
 
 def environment() -> Environment:

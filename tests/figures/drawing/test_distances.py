@@ -4,16 +4,31 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lmsweep.figures.drawing.distances import draw_distances
+from lmsweep.figures.drawing.curves import draw_distances
 from lmsweep.figures.drawing.style import SPLITS
 from tests.figures.drawing.boxes import check_nothing_overlaps
+from tests.figures.examples import figure as figure_of
+
+METHODS = ["xent", "margin_l2_all"]
+LAYERS = {"input": "Input", "middle": "Layer 7", "output": "Output"}
+
+
+def spec(title="CIFAR-10", layers=LAYERS):
+    panels = [
+        {
+            **{"name": name, "title": layer, "methods": METHODS, "x": {"key": "step", "label": "step"}},
+            "y": {"metric": f"test_distance_{name}", "label": "distance"},
+        }
+        for name, layer in layers.items()
+    ]
+    return figure_of(title=title, kind="distances", panels=panels, attacks={}, references=[])
 
 
 def table(n: int = 2) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     rows = [
-        {"method": method, "layer": layer, "split": split, "step": step, "mean": scale * rng.random(), "n": n}
-        for method in ("xent", "margin_l2_all")
+        {"method": method, "panel": layer, "split": split, "x": step, "mean": scale * rng.random(), "n": n}
+        for method in METHODS
         for layer, scale in (("output", 3.0), ("middle", 20.0), ("input", 100.0))
         for split in SPLITS
         for step in (200, 0, 100)
@@ -27,22 +42,20 @@ def table(n: int = 2) -> pd.DataFrame:
 
 def test_rows_are_layers_columns_are_methods_and_lines_are_splits():
     data = table()
-    figure = draw_distances(data, "CIFAR-10", "smoke scale")
-    cells = [
-        (layer, method) for layer in ("input", "middle", "output") for method in ("xent", "margin_l2_all")
-    ]
+    figure = draw_distances(data, spec(), "smoke scale")
+    cells = [(layer, method) for layer in LAYERS for method in METHODS]
     for axes, (layer, method) in zip(figure.axes, cells, strict=True):
-        assert f"{layer} layer" in axes.get_title()
+        assert axes.get_title().endswith(f", {LAYERS[layer]}")
         lines = {line.get_label(): line for line in axes.get_lines() if line.get_label() in SPLITS}
         assert list(lines) == list(SPLITS)
         for split, line in lines.items():
-            rows = data[(data["layer"] == layer) & (data["method"] == method) & (data["split"] == split)]
-            expected = rows.sort_values("step")[["step", "mean"]].to_numpy(dtype=float)
+            rows = data[(data["panel"] == layer) & (data["method"] == method) & (data["split"] == split)]
+            expected = rows.sort_values("x")[["x", "mean"]].to_numpy(dtype=float)
             assert pytest.approx(expected) == np.array(line.get_data()).T
 
 
 def test_a_row_has_one_y_axis_and_rows_have_their_own():
-    axes = draw_distances(table(), "CIFAR-10", "smoke scale").axes
+    axes = draw_distances(table(), spec(), "smoke scale").axes
     limits = [a.get_ylim() for a in axes]
     assert limits[0] == limits[1]
     assert limits[2] == limits[3]
@@ -50,10 +63,10 @@ def test_a_row_has_one_y_axis_and_rows_have_their_own():
 
 
 def test_the_layout_is_clean_and_the_title_states_n():
-    figure = draw_distances(table(), "CIFAR-10", "smoke scale")
+    figure = draw_distances(table(), spec(), "smoke scale")
     check_nothing_overlaps(figure)
     assert figure.texts[1].get_text() == "smoke scale, n = 2 seeds (points)"
-    assert draw_distances(table(1), "a", "smoke scale").texts[1].get_text() == "smoke scale, n = 1 seed"
+    assert draw_distances(table(1), spec("a"), "smoke scale").texts[1].get_text() == "smoke scale, n = 1 seed"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["training", "validation", "test"]
 
 
@@ -61,12 +74,12 @@ def test_labels_of_negative_fractions_fit():
     data = table()
     for name in ("mean", "low", "high"):  # from -1 to 0
         data[name] = (data[name] - data["high"].max()) / (data["high"].max() - data["low"].min())
-    check_nothing_overlaps(draw_distances(data, "CIFAR-10", "smoke scale"))
+    check_nothing_overlaps(draw_distances(data, spec(), "smoke scale"))
 
 
 def test_other_names_of_layers_and_a_method_without_one():
     data = table()
-    data = data[(data["layer"] != "middle") | (data["method"] == "xent")]
-    figure = draw_distances(data, "a", "smoke scale", {"middle": "layer 7", "output": "logits"})
-    assert [a.get_title().split(", ")[-1] for a in figure.axes] == ["layer 7", "layer 7", "logits", "logits"]
+    data = data[(data["panel"] != "middle") | (data["method"] == "xent")]
+    figure = draw_distances(data, spec("a", {"middle": "Layer 7", "output": "Logits"}), "smoke scale")
+    assert [a.get_title().split(", ")[-1] for a in figure.axes] == ["Layer 7", "Layer 7", "Logits", "Logits"]
     assert figure.axes[1].texts[0].get_text() == "missing"

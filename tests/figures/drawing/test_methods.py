@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from lmsweep.config.sweeps import sweep_folder
-from lmsweep.figures import methods
-from lmsweep.figures.drawing.methods import draw_methods
+from lmsweep.figures.drawing import methods
+from lmsweep.figures.drawing.methods import draw_methods, methods_page
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.spec import FigureSpec, parse_figure
 from lmsweep.figures.words import NOTHING
@@ -72,7 +72,7 @@ def test_the_table_has_the_numbers_of_the_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "COSTS", costs)
     data = table()
     gone = (data["panel"] == "robust") & (data["method"] == "mma")
-    lines = methods.methods_page(data[~gone], spec(), "smoke scale").splitlines()
+    lines = methods_page(data[~gone], spec(), "smoke scale").splitlines()
     cells = {
         line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in lines if " | " in line
     }

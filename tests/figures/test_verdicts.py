@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from lmsweep.figures.claims.verdicts import HEAD, check_claims, claim_rows
+from lmsweep.figures.make import check_claims
+from lmsweep.figures.record import HEAD, claim_rows
 from lmsweep.figures.words import NOTHING
 from tests.figures.examples import GREATER, VALUE, cell, figure, points
 
@@ -220,7 +221,7 @@ def test_ratio(monkeypatch, tmp_path, low, high, repeats, expected):
         "half": {"value": 0.5, "low": 0.5, "high": 0.5, **where},
     }
     (tmp_path / "bench.json").write_text(json.dumps(rows))
-    monkeypatch.setattr("lmsweep.figures.claims.kinds.COSTS", tmp_path / "bench.json")
+    monkeypatch.setattr("lmsweep.figures.claims.COSTS", tmp_path / "bench.json")
     cells = pair(0, [0.1], [0.1])
     result = found({**RATIO, "high": 1.6}, *cells)
     assert (result.verdict, result.paper, result.n) == (expected, "1.2 to 1.6", repeats)

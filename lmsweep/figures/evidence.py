@@ -1,12 +1,15 @@
-"""The numbers that claims are held against: y per seed, by panel, method and x."""
+"""What claims are held against: the figure, and its numbers per seed, by panel, method and x."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.statistics import x_key
+
+if TYPE_CHECKING:
+    from lmsweep.figures.spec import FigureSpec
 
 Side = str | list[str]  # a method, or several methods of which the best counts
 
@@ -15,11 +18,14 @@ class NotRunError(Exception):
     """What a claim needs is missing; the message says what."""
 
 
-class Values:
-    """The selected points of a figure."""
+class Evidence:
+    """A figure and its selected points."""
 
-    def __init__(self, points: pd.DataFrame, expected: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self, figure: "FigureSpec", points: pd.DataFrame, expected: Iterable[Mapping[str, Any]] = ()
+    ) -> None:
         """`expected` are the cells (panel, method, x) of the grid, so that what is missing is known."""
+        self._figure = figure
         self._expected: dict[tuple[str, str], set[float]] = {}
         for wanted in expected:
             side = (str(wanted["panel"]), str(wanted["method"]))
@@ -31,6 +37,11 @@ class Values:
         for key, cell in finite.groupby(["panel", "method", "x"]):
             curve = self._y.setdefault((str(key[0]), str(key[1])), {})
             curve[x_key(float(cell["x"].iloc[0]))] = cell.set_index("seed")["y"].astype(float)
+
+    def units(self, panel: str) -> tuple[str, str]:
+        """The units of a panel's x and y."""
+        axes = self._figure.panel(panel)
+        return axes.x.unit, axes.y.unit
 
     def places(
         self, at: str | list[float], sides: Sequence[tuple[str, Side]]

@@ -5,8 +5,8 @@ from typing import Literal
 import pytest
 
 from lmsweep.errors import ConfigError
-from lmsweep.figures.claims.kinds import KINDS, Claim, Finding
-from lmsweep.figures.claims.verdicts import check_claims
+from lmsweep.figures.claims import KINDS, Claim, Finding
+from lmsweep.figures.make import check_claims
 from tests.figures.examples import GREATER, VALUE, cell, figure, points
 
 PLAIN = {key: VALUE[key] for key in ("id", "says", "where", "panel")}

@@ -116,6 +116,7 @@ def _locked(folders: Sequence[Path]) -> Iterator[list[Path]]:
         yield mine
 
 
+@reported()
 def sync_command(arguments: Sequence[str] | None = None) -> None:
     """Upload to W&B what was recorded and is not there yet, each run once."""
     parser = parser_of(sync_command)
@@ -125,5 +126,4 @@ def sync_command(arguments: Sequence[str] | None = None) -> None:
     without = "though tables and checkpoints were moved away"
     parser.add_argument("--without-artifacts", action="store_false", dest="artifacts", help=without)
     parser.add_argument("--dry-run", action="store_true", help="only say how many there are")
-    options = vars(parser.parse_args(arguments))
-    reported(lambda: print(sync(**options), flush=True))
+    print(sync(**vars(parser.parse_args(arguments))), flush=True)

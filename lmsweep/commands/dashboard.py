@@ -1,6 +1,5 @@
 """`lmsweep dashboard --sweep NAME` builds a W&B workspace and a report for a figure."""
 
-import argparse
 import json
 import os
 from collections.abc import Sequence
@@ -22,23 +21,6 @@ if TYPE_CHECKING:
 SAVED = "dashboards.json"  # in <outputs>/wandb: which workspace and report belong to a sweep
 # Keys whose values W&B's library draws at random; a specification numbers them.
 RANDOM = ("id", "__id__", "ref", "runSetId", "viewId")
-
-
-def build(
-    sweep: Sweep, entity: str, project: str, record: "Record | None"
-) -> "tuple[ws.Workspace, wr.Report]":
-    """The workspace and the report of a sweep; every panel follows from its figure."""
-    from lmsweep.figures.make import attack_configs_of, spec_of
-    from lmsweep.tracking.panels import figure_groups
-    from lmsweep.tracking.report import build_report, build_workspace
-
-    spec = spec_of(sweep)
-    attacks = attack_configs_of(sweep, spec)
-    tag = sweep_tag(sweep.name, sweep.label)
-    name = f"{spec.title} ({sweep.label} scale)"
-    workspace = build_workspace(name, entity, project, tag, figure_groups(sweep, spec, attacks))
-    groups = figure_groups(sweep, spec, attacks)  # new panels, because the report changes their layout
-    return workspace, build_report(sweep, spec, entity, project, tag, groups, record)
 
 
 def specification(workspace: "ws.Workspace", report: "wr.Report") -> dict[str, Any]:
@@ -91,8 +73,11 @@ def save(workspace: "ws.Workspace", report: "wr.Report", key: str, outputs: Path
     return [workspace.url, report.url]
 
 
+@reported()
 def dashboard_command(arguments: Sequence[str] | None = None) -> None:
     """Build a W&B workspace and a report for a figure."""
+    from lmsweep.tracking.dashboard import build  # imports W&B's libraries, which other commands do not need
+
     parser = parser_of(dashboard_command, scale="smoke")
     parser.add_argument("--sweep", required=True, help="a file of sweeps/")
     parser.add_argument("--project", default="lmsweep", help="as tracking.project (default lmsweep)")
@@ -102,10 +87,6 @@ def dashboard_command(arguments: Sequence[str] | None = None) -> None:
     outputs_argument(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="what the sweep was called with")
     options = parser.parse_intermixed_args(arguments)
-    reported(lambda: _dashboard(options))
-
-
-def _dashboard(options: argparse.Namespace) -> None:
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     overrides = [*options.overrides, f"outputs={options.outputs}"]
     sweep = read_sweep(options.sweep, options.scale, overrides)

@@ -6,7 +6,6 @@ sweeps/ can use it at once.
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import inf
 from operator import or_
@@ -16,21 +15,19 @@ import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
 from lmsweep.config.fields import Name, Node, NonNegative
-from lmsweep.figures.claims.values import NotRunError, Side, Values, common_seeds, methods_of
 from lmsweep.figures.drawing.style import method_style
+from lmsweep.figures.evidence import Evidence, NotRunError, Side, common_seeds, methods_of
 from lmsweep.figures.statistics import (
     ENOUGH_SEEDS,
     Comparison,
     Verdict,
     best_of,
     slopes,
+    verdict_between,
     verdict_of_all,
 )
 from lmsweep.figures.words import amount, place, weakest, with_interval
 from lmsweep.provenance import ROOT
-
-if TYPE_CHECKING:
-    from lmsweep.figures.spec import FigureSpec
 
 # What `make bench` measured side by side, with machine and commit: wall times of sweeps make no honest ratio.
 COSTS = ROOT / "results" / "bench.json"
@@ -71,19 +68,6 @@ class Finding(NamedTuple):
     verdict: Verdict
     ours: str
     n: int
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What claims are judged by: the figure and its numbers."""
-
-    figure: "FigureSpec"
-    values: Values
-
-    def units(self, panel: str) -> tuple[str, str]:
-        """The units of a panel's x and y."""
-        axes = self.figure.panel(panel)
-        return axes.x.unit, axes.y.unit
 
 
 class Claim(Node):
@@ -140,12 +124,12 @@ class ValueClaim(Claim):
 
     def judge(self, evidence: Evidence) -> Finding:
         x_unit, y_unit = evidence.units(self.panel)
-        xs, _ = evidence.values.places(self.at, [(self.panel, self.method)])
+        xs, _ = evidence.places(self.at, [(self.panel, self.method)])
         methods = methods_of(self.method)
         found = []
         for x in xs:
             tried = [
-                Comparison.of(method_style(method).label, evidence.values.at(self.panel, method, x), x)
+                Comparison.of(method_style(method).label, evidence.at(self.panel, method, x), x)
                 for method in methods
             ]
             # The best one is seen in the same numbers: its interval is corrected for the choice.
@@ -209,7 +193,7 @@ class AboveClaim(_Comparing):
             for x, published in self.points:
                 leads = [
                     Comparison.of(
-                        method_style(method).label, evidence.values.at(self.panel, method, x) - published, x
+                        method_style(method).label, evidence.at(self.panel, method, x) - published, x
                     )
                     for method in methods_of(side)
                 ]
@@ -265,27 +249,27 @@ class GreaterClaim(_PairsClaim):
         found: list[Comparison] = []
         missing: set[float] = set()
         for left, right in self.pairs:
-            xs, absent = self._places(evidence.values, left, right)
+            xs, absent = self._places(evidence, left, right)
             missing |= absent
             for rival in methods_of(right):  # to beat the best of several is to beat each of them
-                leads = [self._leads(evidence.values, method, rival, xs) for method in methods_of(left)]
+                leads = [self._leads(evidence, method, rival, xs) for method in methods_of(left)]
                 found += [best_of(candidates, self.by) for candidates in zip(*leads, strict=True)]
         return self._judged(found, evidence, missing, by=self.by)
 
-    def _places(self, values: Values, left: Side, right: Side) -> tuple[list[float], set[float]]:
+    def _places(self, evidence: Evidence, left: Side, right: Side) -> tuple[list[float], set[float]]:
         """Where a pair is compared, and where it should be but cannot."""
         if self.right_x == "same":
-            return values.places(self.at, list(zip(self.panels, (left, right), strict=True)))
-        xs, absent = values.places(self.at, [(self.panels[0], left)])
-        reached = [x for x in xs if values.next_x(self.panels[1], right, x) is not None]
+            return evidence.places(self.at, list(zip(self.panels, (left, right), strict=True)))
+        xs, absent = evidence.places(self.at, [(self.panels[0], left)])
+        reached = [x for x in xs if evidence.next_x(self.panels[1], right, x) is not None]
         if not reached:
             raise NotRunError("The right method has no value at or after any x of the left one.")
-        return reached, {x for x in absent if values.next_x(self.panels[1], right, x) is not None}
+        return reached, {x for x in absent if evidence.next_x(self.panels[1], right, x) is not None}
 
-    def _leads(self, values: Values, left: str, right: str, xs: Sequence[float]) -> list[Comparison]:
+    def _leads(self, evidence: Evidence, left: str, right: str, xs: Sequence[float]) -> list[Comparison]:
         """The lead of one method over another at each x, or on average over all of them."""
-        beside = {x: values.next_x(self.panels[1], right, x) if self.right_x == "next" else x for x in xs}
-        pairs = [values.difference(self.panels, left, right, x, beside[x]) for x in xs]
+        beside = {x: evidence.next_x(self.panels[1], right, x) if self.right_x == "next" else x for x in xs}
+        pairs = [evidence.difference(self.panels, left, right, x, beside[x]) for x in xs]
         if self.aggregate is None:
             return [Comparison.of(what, y, x) for (what, y), x in zip(pairs, xs, strict=True)]
         what, frame = pairs[0][0], pd.concat([y for _, y in pairs], axis=1)
@@ -304,11 +288,11 @@ class TrendClaim(_PairsClaim):
         found = []
         missing: set[float] = set()
         for left, right in self.pairs:
-            xs, absent = evidence.values.places(self.at, [(self.panel, left), (self.panel, right)])
+            xs, absent = evidence.places(self.at, [(self.panel, left), (self.panel, right)])
             missing |= absent
             if len(xs) < 2:
                 raise NotRunError("A trend needs two or more x that both methods have.")
-            leads = [evidence.values.difference(self.panels, left, right, x) for x in xs]
+            leads = [evidence.difference(self.panels, left, right, x) for x in xs]
             what, frame = leads[0][0], pd.concat([y for _, y in leads], axis=1).dropna()
             if frame.empty:
                 raise NotRunError(f"{what}: no seed has every x.")
@@ -333,13 +317,13 @@ class GapClaim(_Comparing):
         yield from ((self.panel2 or self.panel, side) for side in (self.left2, self.right2))
 
     def judge(self, evidence: Evidence) -> Finding:
-        values, one, two = evidence.values, self.panel, self.panel2 or self.panel
+        one, two = self.panel, self.panel2 or self.panel
         sides = [(one, self.left), (one, self.right), (two, self.left2), (two, self.right2)]
-        xs, missing = values.places(self.at, sides)
+        xs, missing = evidence.places(self.at, sides)
         found = []
         for x in xs:
-            what, smaller = values.difference((one, one), self.left, self.right, x)
-            what2, larger = values.difference((two, two), self.left2, self.right2, x)
+            what, smaller = evidence.difference((one, one), self.left, self.right, x)
+            what2, larger = evidence.difference((two, two), self.left2, self.right2, x)
             both = f"the lead of {what2} less that of {what}"
             found.append(Comparison.of(both, common_seeds(both, larger - smaller), x))
         return self._judged(found, evidence, missing)
@@ -372,10 +356,7 @@ class RatioClaim(Claim):
         )
         most = inf if self.high is None else self.high
         n = min(int(one["repeats"]), int(other["repeats"]))
-        verdict: Verdict = "not resolved"
-        if n >= ENOUGH_SEEDS:
-            inside = self.low <= low and high <= most
-            verdict = "holds" if inside else "fails" if high < self.low or low > most else "not resolved"
+        verdict = verdict_between(n, low, high, self.low, most)
         machine = one["environment"]["machine"]
         where = ", ".join(machine["gpus"]) or machine["cpu"]
         return Finding(verdict, f"{value:.2f} times [{low:.2f}, {high:.2f}], by make bench on {where}", n)

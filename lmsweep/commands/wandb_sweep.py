@@ -4,7 +4,6 @@ So runs are kept in our store under our ids: what the store has is not trained a
 after any other sweep.
 """
 
-import argparse
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from lmsweep.store.sweeps import record_sweep
 from lmsweep.tracking.card import sweep_tag
 
 Keys = Mapping[str, str]  # what one run changes
+CHOICE = "choice"  # a key that stands for several others
 
 
 def sweep_config(sweep: Sweep, tracking: Sequence[str], project: str, entity: str | None) -> dict[str, Any]:
@@ -80,6 +80,7 @@ def _typed(value: str) -> Any:
     return number if isinstance(number, int | float) and not isinstance(number, bool) else value
 
 
+@reported()
 def wandb_sweep_command(arguments: Sequence[str] | None = None) -> None:
     """Write a W&B sweep with the runs of a file of sweeps/."""
     parser = parser_of(wandb_sweep_command, scale="smoke")
@@ -89,27 +90,16 @@ def wandb_sweep_command(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--entity", default=None, help="a user or team (default: the account's)")
     outputs_argument(parser)
     options = parser.parse_intermixed_args(arguments)
-    reported(lambda: print(_sweep_file(options), end="", flush=True))
-
-
-def _sweep_file(options: argparse.Namespace) -> str:
-    sweep = read_sweep(
-        options.sweep, options.scale, [*options.overrides, f"outputs={options.outputs.resolve()}"]
-    )
-    record_sweep(
-        sweep.outputs, sweep.runs, sweep.name, sweep.label
-    )  # agents do not know of it, and runs are tagged by it
+    outputs = f"outputs={options.outputs.resolve()}"
+    sweep = read_sweep(options.sweep, options.scale, [*options.overrides, outputs])
+    # Here, because agents do not know of the sweep, whose tag their runs have.
+    record_sweep(sweep.outputs, sweep.runs, sweep.name, sweep.label)
     tracking = ["tracking=wandb", "tracking.mode=online", f"tracking.project={options.project}"]
     tracking += [f"tracking.entity={options.entity}"] if options.entity else []
     config = sweep_config(sweep, tracking, options.project, options.entity)
-    about = (
-        f"# The {len(sweep.runs)} runs of: lmsweep -m sweep={sweep.name} scale={sweep.scale}\n"
-        "# wandb sweep THIS_FILE makes the sweep; wandb agent ID, wherever this store is, runs it.\n"
-    )
-    return about + yaml.safe_dump(config, sort_keys=False, width=110)
-
-
-CHOICE = "choice"
+    print(f"# The {len(sweep.runs)} runs of: lmsweep -m sweep={sweep.name} scale={sweep.scale}")
+    print("# wandb sweep THIS_FILE makes the sweep; wandb agent ID, wherever this store is, runs it.")
+    print(yaml.safe_dump(config, sort_keys=False, width=110), end="", flush=True)
 
 
 def spelled_out(words: Iterable[str]) -> list[str]:

@@ -1,1 +1,0 @@
-"""The words of the command line that speak with W&B."""

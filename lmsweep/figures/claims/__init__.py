@@ -1,1 +1,0 @@
-"""The paper's claims: their kinds, the numbers they are held against, and the verdicts."""
