@@ -136,6 +136,33 @@ class AdversarialConfig(Node):
     steps: Count
 
 
+class AcquisitionConfig(Node):
+    """`acquisition`: active learning, as `lmsweep.training.acquisition` does it."""
+
+    score: Annotated[
+        Literal["none", "random", "max_entropy", "bald"],
+        Field(description="none, random, max_entropy or bald"),
+    ]
+    start_per_class: Count
+    added: Count
+    rounds: Count
+    passes: Count
+    pool: Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null")]
+
+    @property
+    def active(self) -> bool:
+        """Whether the run chooses its training images."""
+        return self.score != "none"
+
+    def images(self, classes: int) -> int:
+        """How many images the last round trains on."""
+        return classes * self.start_per_class + self.rounds * self.added
+
+
+# Runs that were stored before this key existed trained once, on the images they were given.
+NO_ACQUISITION = AcquisitionConfig(score="none", start_per_class=2, added=10, rounds=1, passes=1, pool=None)
+
+
 class TrainerConfig(Node):
     """`trainer`: how long, in what batches, and on what hardware."""
 
