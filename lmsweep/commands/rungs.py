@@ -12,9 +12,8 @@ from lmsweep.errors import PausedError
 from lmsweep.figures.halving import KIND, Rung, scores_until
 from lmsweep.provenance import provenance
 from lmsweep.store.folder import JobFolder
-from lmsweep.store.job import Job, Results, Work
+from lmsweep.store.job import Job, JobFailedError, Results, Work, run_job
 from lmsweep.store.lease import when_free
-from lmsweep.store.run_job import JobFailedError, run_job
 
 
 def rung_job(rung: Rung) -> Job:

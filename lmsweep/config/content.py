@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lmsweep.config.fields import Component
-from lmsweep.files import write_atomically
+from lmsweep.files import sha256_of, write_atomically
 
 # A larger folder is known by the names and sizes of its files, because to read ImageNet takes an hour.
 READ_AT_MOST = 2**30
@@ -85,7 +85,7 @@ def _digest(path: Path, files: list[Path]) -> str:
     if kept.get(str(path.resolve()), [None])[0] == stamp:
         return kept[str(path.resolve())][1]
     if sum(size for _, size, _ in sizes) <= READ_AT_MOST or len(files) == 1:
-        found = _hash([(name, _hash_of(file)) for file, (name, _, _) in zip(files, sizes, strict=True)])
+        found = _hash([(name, sha256_of(file)) for file, (name, _, _) in zip(files, sizes, strict=True)])
     else:
         found = _hash([(name, size) for name, size, _ in sizes])
     newest = max((changed for _, _, changed in sizes), default=0) / 1e9
@@ -106,11 +106,6 @@ def _read(cache: Path) -> dict[str, list[str]]:
     except (OSError, ValueError):
         return {}  # hashing anew gives the same answer
     return kept if isinstance(kept, dict) else {}
-
-
-def _hash_of(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _hash(content: Any) -> str:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from lmsweep.config.run import Request
 from lmsweep.processes import Pool, stop_on_sigterm
-from lmsweep.store.job import Job
+from lmsweep.store.job import Job, JobFailedError, run_job
 from lmsweep.store.lease import SLURM_JOB
-from lmsweep.store.run_job import JobFailedError, run_job
 from lmsweep.sweep.devices import Slot, places, preload_for
 from lmsweep.sweep.local import run_here
 from lmsweep.sweep.plan import Plan

@@ -134,7 +134,7 @@ def test_a_settled_file_is_read_once(tmp_path, monkeypatch):
     path.write_bytes(b"content")
     os.utime(path, (1e9, 1e9))
     first = digest(path)
-    monkeypatch.setattr(content, "_hash_of", lambda file: pytest.fail(f"{file} was read again"))
+    monkeypatch.setattr(content, "sha256_of", lambda file: pytest.fail(f"{file} was read again"))
     assert digest(path) == first
     monkeypatch.undo()
     path.write_bytes(b"CONTENT")
