@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from lmsweep.config.content import content_of
-from lmsweep.config.fields import Component, Flag, Name, Node, checked
+from lmsweep.config.fields import Component, Flag, Name, Node, Whole, checked
 from lmsweep.config.groups import (
     CONSTANT,
     NO_ACQUISITION,
@@ -52,7 +52,7 @@ AVERAGES = ("momentum", "alpha", "dampening")
 class RunConfig(Node):
     """Everything that one run needs to know."""
 
-    seed: Annotated[int, Field(ge=0, description="a whole number >= 0")]
+    seed: Whole
     data: DataConfig
     model: ModelConfig
     optimizer: OptimizerConfig
