@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lmsweep.config.content import content_of
 from lmsweep.config.fields import Component, Flag, Name, Node, Whole, checked
 from lmsweep.config.groups import (
     CONSTANT,
@@ -26,7 +25,7 @@ from lmsweep.config.groups import (
     TrackingConfig,
     TrainerConfig,
 )
-from lmsweep.config.identity import dotted, drop, run_id
+from lmsweep.config.identity import content_of, dotted, drop, run_id
 from lmsweep.errors import ConfigError
 from lmsweep.margin.options import sample_size
 
