@@ -41,8 +41,10 @@ class StoredRunsConfig(MeasuredConfig):
     outputs: Name
     trust: Annotated[str, Field(description="names of packages, separated by spaces")] = ""
 
-    def identity_dict(self) -> dict[str, Any]:
+    def identity_dict(self, *, transfer: bool = False) -> dict[str, Any]:
         """The part that can change the result, without the runs.
+
+        With `transfer`, as far as the examples are shown to other networks than their own.
 
         batch_size counts: it decides which random numbers a sample gets, and where nothing is random still
         how sums are rounded, so that a sample on the boundary can fall to the other side.
@@ -60,9 +62,9 @@ class EvaluationConfig(StoredRunsConfig):
     attack: Attack
     tracking: TrackingConfig
 
-    def attack_identity(self, *, transfer: bool) -> dict[str, Any]:
+    def identity_dict(self, *, transfer: bool = False) -> dict[str, Any]:
         """The part that can change one curve."""
-        config = self.identity_dict()
+        config = super().identity_dict()
         del config["source"], config["tracking"]
         if not self.attack.seeded:
             del config["seed"]
@@ -98,6 +100,12 @@ class AuditConfig(StoredRunsConfig, AuditKeys):
     """The masking audit of stored runs."""
 
     source: Name
+
+    def identity_dict(self, *, transfer: bool = False) -> dict[str, Any]:
+        """The part that can change the evidence. Thresholds judge the evidence, and only that is stored."""
+        config = super().identity_dict()
+        del config["source"], config["thresholds"]
+        return {**config, "attack": self.attack.identity(transfer=False)}
 
 
 class OwnAuditConfig(AuditKeys, MeasuredConfig):
@@ -163,7 +171,8 @@ class Measurement:
     @property
     def frozen(self) -> dict[str, Any]:
         """All that can change the results."""
-        return {"kind": self.kind, "targets": list(self.targets), "source": self.source, **self._options()}
+        options = self.config.identity_dict(transfer=self.source is not None)
+        return {"kind": self.kind, "targets": list(self.targets), "source": self.source, **options}
 
     @property
     def id(self) -> str:
@@ -174,13 +183,3 @@ class Measurement:
     def runs(self) -> tuple[str, ...]:
         """Every run whose weights are needed."""
         return (*self.targets, self.source) if self.source else self.targets
-
-    def _options(self) -> dict[str, Any]:
-        if isinstance(self.config, EvaluationConfig):
-            return self.config.attack_identity(transfer=self.source is not None)
-        options = self.config.identity_dict()
-        if isinstance(self.config, AuditConfig):
-            del options["source"]
-            options["attack"] = self.config.attack.identity(transfer=False)
-            del options["thresholds"]  # thresholds judge the evidence, and the store keeps the evidence only
-        return options
