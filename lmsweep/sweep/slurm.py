@@ -174,7 +174,7 @@ class SlurmSweep(Submission):
                 time.sleep(self.options.poll_seconds)
 
     def _nobodys(self, names: Sequence[str], alive: set[str], force: bool = False) -> list[str]:
-        """Those of `names` that no job and no process has, and that are not done (with `force`: or are)."""
+        """Those of `names` that are to be done, done ones only with `force`, and that nothing works on."""
         found = []
         for name in names:
             folder = self.store.folder(name)
