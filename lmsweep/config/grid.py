@@ -47,9 +47,8 @@ class NoiseConfig(Node):
     weight: Annotated[float | None, Field(gt=0, description="a value of margin.weight")] = None
     val_every: CountOrNull = None
     steps: CountOrNull = None  # trainer.max_steps of the figures over noise
-    long_steps: CountOrNull = (
-        None  # trainer.max_steps of figX_selection: enough to learn the wrong labels by heart
-    )
+    # trainer.max_steps of figX_selection: enough to learn the wrong labels by heart
+    long_steps: CountOrNull = None
 
 
 class StagesConfig(Node):
@@ -81,9 +80,8 @@ class GridConfig(Node):
         dict[str | int | float, Any] | None, Field(description="a mapping from norms to margin.weight")
     ] = None
     fractions: Annotated[str | None, Field(description="values of data.fraction, such as 1,0.1")] = None
-    few: Annotated[float | None, Field(gt=0, le=1, description="a number in (0, 1], or null")] = (
-        None  # 68 images
-    )
+    # The fraction that is 68 images.
+    few: Annotated[float | None, Field(gt=0, le=1, description="a number in (0, 1], or null")] = None
     noise: NoiseConfig | None = None
     # Whose checkpoints stay when the figure is drawn: of all runs, of those that it shows, or of none.
     # Other figures keep what they show. What an evaluation needs later is trained again.
