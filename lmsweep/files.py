@@ -75,6 +75,12 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
+def sha256_of(path: Path) -> str:
+    """The whole checksum of a file of any size."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_atomically(path: Path, data: str | bytes, lease: Lease = nullcontext) -> None:
     """Replace `path` by `data` in one step: readers see the old file or the new one, never a part."""
     with replacing(path, lease) as temporary:

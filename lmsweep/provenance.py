@@ -1,6 +1,5 @@
 """Where a result came from: commit, versions, the lock file and the machine."""
 
-import hashlib
 import os
 import platform
 import subprocess
@@ -9,6 +8,8 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from lmsweep.files import sha256_of
 
 ROOT = Path(__file__).resolve().parent.parent
 # The widest vectors that torch's kernels use: with others, sums are added in another order.
@@ -20,13 +21,14 @@ _PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "numpy")
 def provenance() -> dict[str, Any]:
     """The commit of this checkout (None outside of one), whether it was changed, versions and the machine."""
     commit = _git(ROOT, "rev-parse", "HEAD") if (ROOT / ".git").exists() else None
+    lock = ROOT / "requirements.lock"
     return {
         "commit": commit,
         # Results that are written beside the code do not change it.
         "dirty": bool(_git(ROOT, "status", "--porcelain", "--", ":!results")) if commit else None,
         "python": platform.python_version(),
         **{name: version(name) for name in _PACKAGES},
-        "lock": _hash(ROOT / "requirements.lock"),
+        "lock": sha256_of(lock)[:16] if lock.exists() else None,
         "machine": machine(),
     }
 
@@ -69,10 +71,6 @@ def _cpuinfo(key: str) -> str:
     except OSError:  # no Linux
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
-
-
-def _hash(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else None
 
 
 @cache

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -165,8 +166,8 @@ def _climb(
     sample is left alone as soon as it is fooled.
     """
     ends = start.clone()
-    checks = set(range(0, steps, max(1, int(CHECK_EVERY * steps))) if norm == "l1" else checkpoints(steps))
-    windows = dict(zip(sorted(checks), _gaps(sorted(checks)), strict=True))
+    checks = range(0, steps, max(1, int(CHECK_EVERY * steps))) if norm == "l1" else checkpoints(steps)
+    windows = {after: after - before for before, after in pairwise([0, *sorted(set(checks))])}
 
     def look(points: Tensor, rows: Tensor) -> tuple[InputGradient, Tensor]:
         seen = objective_gradient(model, points, lambda logits: objective(logits, rows))
@@ -205,10 +206,6 @@ def _climb(
             )
         ends[state.rows] = state.best
     return ends
-
-
-def _gaps(numbers: list[int]) -> list[int]:
-    return [b - a for a, b in zip([0, *numbers], numbers, strict=False)]
 
 
 def _begin(

@@ -171,7 +171,7 @@ class BudgetAttack(EpsilonAttack):
 
     def identity(self, *, transfer: bool) -> dict[str, Any]:
         """All keys that can change a curve: of epsilons and snrs, those that are used."""
-        # Whether a budget fools the network is only known at the end of the way.
+        # A budget in dB is met at the end of the path only, so nothing stops early on the way there.
         keys = super().identity(transfer=transfer or self.unit == "snr")
         del keys["snrs" if self.unit == "epsilon" else "epsilons"]
         return keys

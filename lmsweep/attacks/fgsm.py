@@ -1,7 +1,6 @@
 """The fast gradient sign method (Goodfellow et al., 2015): one step of epsilon in every pixel."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +17,6 @@ from lmsweep.attacks.trajectory import (
     unsettled,
 )
 from lmsweep.margin.temporary import frozen
-
-
-class Direction(NamedTuple):
-    """Where FGSM goes: the same for every epsilon."""
-
-    sign: Tensor
-    zero_gradients: Tensor  # a count, on the device
 
 
 def fgsm(
@@ -49,15 +41,20 @@ def fgsm(
         clip_pixels: keep the result in [0, 1].
     """
     with frozen(model):
-        direction = fgsm_direction(model, x, y, loss=loss, targeted=targeted)
-    return project(x + epsilon * direction.sign, x, epsilon, clip_pixels)
+        sign, _ = fgsm_direction(model, x, y, loss=loss, targeted=targeted)
+    return project(x + epsilon * sign, x, epsilon, clip_pixels)
 
 
-def fgsm_direction(model: nn.Module, x: Tensor, y: Tensor, *, loss: AttackLoss, targeted: bool) -> Direction:
-    """The sign of the gradient, turned around for a targeted attack. Call it inside `frozen`."""
+def fgsm_direction(
+    model: nn.Module, x: Tensor, y: Tensor, *, loss: AttackLoss, targeted: bool
+) -> tuple[Tensor, Tensor]:
+    """The sign of the gradient, turned around for a targeted attack; how many gradients were exactly zero.
+
+    The count stays on the device. Call it inside `frozen`.
+    """
     gradient = input_gradient(model, x, y, loss).gradient
     sign = gradient.sign()
-    return Direction(-sign if targeted else sign, is_zero(gradient).sum())
+    return -sign if targeted else sign, is_zero(gradient).sum()
 
 
 class FGSM(BudgetAttack):
@@ -76,8 +73,9 @@ class FGSM(BudgetAttack):
         rows = (known < 0).nonzero().squeeze(1)
         sign, zeros = torch.zeros_like(x), torch.zeros((), dtype=torch.long)
         if len(rows):
-            direction = fgsm_direction(model, x[rows], labels[rows], loss=self.loss, targeted=targeted)
-            sign[rows], zeros = direction.sign, direction.zero_gradients
+            sign[rows], zeros = fgsm_direction(
+                model, x[rows], labels[rows], loss=self.loss, targeted=targeted
+            )
         for strength in self.strengths:
             size: float | Tensor = strength
             if self.unit == "snr":

@@ -81,8 +81,8 @@ def ifgsm_at_snr(
     least number of which none is longer than alpha, whatever else is in the batch. Call it inside `frozen`.
     """
     clip_pixels = climb["clip_pixels"]
-    direction = fgsm_direction(model, x, labels, loss=climb["loss"], targeted=climb["targeted"])
-    sizes = scale_to_snr(x, direction.sign, budget, clip_pixels=clip_pixels)
+    sign, _ = fgsm_direction(model, x, labels, loss=climb["loss"], targeted=climb["targeted"])
+    sizes = scale_to_snr(x, sign, budget, clip_pixels=clip_pixels)
     counts = [steps or max(1, iterations(size, alpha)) for size in sizes.tolist()]
     end, gradients = x.clone(), 0
     zeros: int | Tensor = 0

@@ -56,7 +56,9 @@ def pgd_examples(
     best = unsettled(x) if settled is None else Examples(x, settled)
     best_margin = torch.full((len(x),), -torch.inf, device=x.device)
     stop = Stop(epsilon, steps if epsilon > 0 else 0)
-    for start in _starts(x, epsilon, restarts, seed, random_start, clip_pixels, norm, share):
+    for restart in range(restarts):
+        generator = torch.Generator().manual_seed(derive_seed(seed, f"pgd/{restart}"))
+        start = random_points(x, epsilon, norm, clip_pixels, generator, share) if random_start else x
         open_ = best.settled < 0
         if early_stop and not bool(open_.any()):
             break
@@ -97,24 +99,6 @@ def pgd_examples(
 
 
 pgd = standalone(pgd_examples)
-
-
-def _starts(
-    x: Tensor,
-    epsilon: float,
-    restarts: int,
-    seed: int,
-    random_start: bool,
-    clip_pixels: bool,
-    norm: Norm,
-    share: Share,
-) -> Iterator[Tensor]:
-    for restart in range(restarts):
-        if not random_start:
-            yield x
-            continue
-        generator = torch.Generator().manual_seed(derive_seed(seed, f"pgd/{restart}"))
-        yield random_points(x, epsilon, norm, clip_pixels, generator, share)
 
 
 class PGD(EpsilonAttack):

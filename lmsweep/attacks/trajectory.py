@@ -173,8 +173,8 @@ def trajectory(
 
     More than one stop is only right when every stop but the widest has (steps - 1) * alpha <= epsilon. With
     `early_stop` a sample stays at the first point that fools the network, and costs nothing from there on;
-    `settled` says which samples have been given up before (their prediction, else -1). Without either nothing
-    here waits for the device. Call it inside `frozen`.
+    `settled` says which samples have been given up before (their prediction, else -1). Without these two,
+    nothing here waits for the device. Call it inside `frozen`.
     """
     sign = -1.0 if targeted else 1.0
     point = (x if start is None else start).clone()

@@ -31,8 +31,7 @@ from lmsweep.config.run import Request
 from lmsweep.evaluation.jobs import PICTURE, attack_measurements, audit_measurement, judged
 from lmsweep.evaluation.runs import find_run
 from lmsweep.store.folder import JobFolder
-from lmsweep.store.job import Job, Results
-from lmsweep.store.run_job import JobFailedError
+from lmsweep.store.job import Job, JobFailedError, Results
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.sweeper import make_launcher, register_plugins
 

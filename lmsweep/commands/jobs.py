@@ -19,9 +19,8 @@ from lmsweep.evaluation.runs import StoredRun
 from lmsweep.processes import call_each
 from lmsweep.provenance import machine_name, provenance
 from lmsweep.store.folder import JobFolder
-from lmsweep.store.job import Job, Needs, Results, Work
+from lmsweep.store.job import Job, JobFailedError, Needs, Results, Work, reason, run_job
 from lmsweep.store.lease import when_free
-from lmsweep.store.run_job import JobFailedError, reason, run_job
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import sweeps_by_run
 from lmsweep.sweep.plan import state_for

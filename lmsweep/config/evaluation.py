@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from lmsweep.config.fields import Count, Name, Node, Positive, Unit, checked
+from lmsweep.config.fields import Accelerator, Count, CountOrNull, Name, Node, Positive, Unit, Whole, checked
 from lmsweep.config.groups import ModelConfig, TrackingConfig
 from lmsweep.config.identity import run_id
 from lmsweep.errors import ConfigError
@@ -21,23 +21,30 @@ else:
     Attack = Any  # importing attacks imports torch; `parse_as` checks the attack by its own class
 
 
-class StoredRunsConfig(Node):
+class MeasuredConfig(Node):
+    """How many samples a network is measured on, and with what."""
+
+    samples: Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null for all")]
+    batch_size: Count
+    seed: Whole
+    accelerator: Accelerator
+    threads: Count
+
+
+class StoredRunsConfig(MeasuredConfig):
     """What every command over stored runs has."""
 
     runs: Annotated[list[str], Field(description="a list of run ids")]
     checkpoint: Annotated[Literal["best", "last"], Field(description="best or last")]
     split: Annotated[Literal["test", "val", "train"], Field(description="test, val or train")]
-    samples: Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null for all")]
-    batch_size: Count
-    seed: Annotated[int, Field(ge=0, description="a whole number >= 0")]
-    accelerator: Annotated[Literal["auto", "cpu", "gpu"], Field(description="auto, cpu or gpu")]
-    threads: Count
     root: Name
     outputs: Name
     trust: Annotated[str, Field(description="names of packages, separated by spaces")] = ""
 
-    def identity_dict(self) -> dict[str, Any]:
+    def identity_dict(self, *, transfer: bool = False) -> dict[str, Any]:
         """The part that can change the result, without the runs.
+
+        With `transfer`, as far as the examples are shown to other networks than their own.
 
         batch_size counts: it decides which random numbers a sample gets, and where nothing is random still
         how sums are rounded, so that a sample on the boundary can fall to the other side.
@@ -55,9 +62,9 @@ class EvaluationConfig(StoredRunsConfig):
     attack: Attack
     tracking: TrackingConfig
 
-    def attack_identity(self, *, transfer: bool) -> dict[str, Any]:
+    def identity_dict(self, *, transfer: bool = False) -> dict[str, Any]:
         """The part that can change one curve."""
-        config = self.identity_dict()
+        config = super().identity_dict()
         del config["source"], config["tracking"]
         if not self.attack.seeded:
             del config["seed"]
@@ -94,22 +101,23 @@ class AuditConfig(StoredRunsConfig, AuditKeys):
 
     source: Name
 
+    def identity_dict(self, *, transfer: bool = False) -> dict[str, Any]:
+        """The part that can change the evidence. Thresholds judge the evidence, and only that is stored."""
+        config = super().identity_dict()
+        del config["source"], config["thresholds"]
+        return {**config, "attack": self.attack.identity(transfer=False)}
 
-class OwnAuditConfig(AuditKeys):
+
+class OwnAuditConfig(AuditKeys, MeasuredConfig):
     """The masking audit of a network that no store has."""
 
     model: ModelConfig
     weights: Annotated[str | None, Field(description="a file of torch.save, or null")]
     images: Name
-    size: Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null")]
+    size: CountOrNull
     mean: Annotated[list[float] | None, Field(description="a list of numbers, or null")]
     std: Annotated[list[Positive] | None, Field(description="a list of numbers > 0, or null")]
     page: Name
-    samples: Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null for all")]
-    batch_size: Count
-    seed: Annotated[int, Field(ge=0, description="a whole number >= 0")]
-    accelerator: Annotated[Literal["auto", "cpu", "gpu"], Field(description="auto, cpu or gpu")]
-    threads: Count
 
 
 class DistancesConfig(StoredRunsConfig):
@@ -127,20 +135,17 @@ C = TypeVar("C", bound=Node)
 def parse_as(schema: type[C], config: Mapping[str, Any]) -> C:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
     if "attack" in schema.model_fields:
-        config = {**config, "attack": _read_attack(config["attack"])}
+        from lmsweep.attacks.attack import attack_class
+
+        keys = dict(config["attack"])
+        chosen = attack_class(str(keys.pop("kind", None)))
+        config = {**config, "attack": checked(chosen, keys, "attack")}
     parsed = checked(schema, config)
     if not getattr(parsed, "runs", True):
         raise ConfigError(
             "There is no run to evaluate; name one or more ids of outputs/runs/ before the keys."
         )
     return parsed
-
-
-def _read_attack(keys: Mapping[str, Any]) -> Attack:
-    from lmsweep.attacks.attack import attack_class
-
-    chosen = attack_class(str(keys.get("kind")))
-    return checked(chosen, {name: value for name, value in keys.items() if name != "kind"}, "attack")
 
 
 # Raise this when an attack or measurement changes in a way that makes old results incomparable.
@@ -166,7 +171,8 @@ class Measurement:
     @property
     def frozen(self) -> dict[str, Any]:
         """All that can change the results."""
-        return {"kind": self.kind, "targets": list(self.targets), "source": self.source, **self._options()}
+        options = self.config.identity_dict(transfer=self.source is not None)
+        return {"kind": self.kind, "targets": list(self.targets), "source": self.source, **options}
 
     @property
     def id(self) -> str:
@@ -177,13 +183,3 @@ class Measurement:
     def runs(self) -> tuple[str, ...]:
         """Every run whose weights are needed."""
         return (*self.targets, self.source) if self.source else self.targets
-
-    def _options(self) -> dict[str, Any]:
-        if isinstance(self.config, EvaluationConfig):
-            return self.config.attack_identity(transfer=self.source is not None)
-        options = self.config.identity_dict()
-        if isinstance(self.config, AuditConfig):
-            del options["source"]
-            options["attack"] = self.config.attack.identity(transfer=False)
-            del options["thresholds"]  # thresholds judge the evidence, and the store keeps the evidence only
-        return options

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from lmsweep.errors import ConfigError
+from lmsweep.errors import ConfigError, UserError
 from lmsweep.margin import options
 
 
@@ -48,10 +48,13 @@ Layers = _field(options.LAYERS)
 Positive = Annotated[float, Field(gt=0, description="a number > 0")]
 NonNegative = Annotated[float, Field(ge=0, description="a number >= 0")]
 Count = Annotated[int, Field(ge=1, description="a whole number >= 1")]
+CountOrNull = Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null")]
 Whole = Annotated[int, Field(ge=0, description="a whole number >= 0")]
+Fraction = Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
 Unit = Annotated[float, Field(ge=0, le=1, description="a number in [0, 1]")]
 Flag = Annotated[bool, Field(description="true or false")]
 Name = Annotated[str, Field(min_length=1, description="a name")]
+Accelerator = Annotated[Literal["auto", "cpu", "gpu"], Field(description="auto, cpu or gpu")]
 
 
 class Node(BaseModel):
@@ -154,6 +157,8 @@ def hydra_error(schema: Schema, error: BaseException) -> str:
     )
     if resolving:
         return "{}; say {}=VALUE.".format(*resolving.groups())
+    if isinstance(error.__cause__, UserError):  # raised in the constructor of something that Hydra made
+        return str(error.__cause__)
     text = " ".join(str(part) for part in (error, error.__cause__) if part)
     unknown = re.search(r"is not in struct\s+full_key: (\S+)", text)
     if unknown:

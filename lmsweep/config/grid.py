@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from pydantic import Field
 
-from lmsweep.config.fields import Flag, Node, checked
+from lmsweep.config.fields import CountOrNull, Flag, Fraction, Node, checked
 from lmsweep.config.hydra import plain, product
 from lmsweep.errors import ConfigError
 
@@ -39,18 +39,16 @@ class Rule(Node):
         return all(key in values and _is_one_of(values[key], wanted) for key, wanted in self.when.items())
 
 
-Steps = Annotated[int | None, Field(ge=1, description="a whole number >= 1, or null")]
-
-
 class NoiseConfig(Node):
     """`grid.noise`: how the figures over label noise differ from the others of their scale."""
 
-    fraction: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
+    fraction: Fraction
     same_data: Flag
     weight: Annotated[float | None, Field(gt=0, description="a value of margin.weight")] = None
-    val_every: Steps = None
-    steps: Steps = None  # trainer.max_steps of the figures over noise
-    long_steps: Steps = None  # trainer.max_steps of figX_selection: enough to learn the wrong labels by heart
+    val_every: CountOrNull = None
+    steps: CountOrNull = None  # trainer.max_steps of the figures over noise
+    # trainer.max_steps of figX_selection: enough to learn the wrong labels by heart
+    long_steps: CountOrNull = None
 
 
 class StagesConfig(Node):
@@ -82,9 +80,8 @@ class GridConfig(Node):
         dict[str | int | float, Any] | None, Field(description="a mapping from norms to margin.weight")
     ] = None
     fractions: Annotated[str | None, Field(description="values of data.fraction, such as 1,0.1")] = None
-    few: Annotated[float | None, Field(gt=0, le=1, description="a number in (0, 1], or null")] = (
-        None  # 68 images
-    )
+    # The fraction that is 68 images.
+    few: Annotated[float | None, Field(gt=0, le=1, description="a number in (0, 1], or null")] = None
     noise: NoiseConfig | None = None
     # Whose checkpoints stay when the figure is drawn: of all runs, of those that it shows, or of none.
     # Other figures keep what they show. What an evaluation needs later is trained again.
@@ -93,9 +90,9 @@ class GridConfig(Node):
     # Successive halving: with 3, pilot runs pause after 1/9 and 1/3 of their steps, and of each cell only the
     # best third goes on. null: all pilot runs are trained to their end.
     halving: Annotated[int | None, Field(ge=2, description="a whole number >= 2, or null")] = None
-    exact_steps: Steps = None  # trainer.max_steps of figX_exact
-    methods_steps: Steps = None  # trainer.max_steps of figX_methods
-    measure_every: Steps = None  # telemetry.every of fig12_cifar_distance
+    exact_steps: CountOrNull = None  # trainer.max_steps of figX_exact
+    methods_steps: CountOrNull = None  # trainer.max_steps of figX_methods
+    measure_every: CountOrNull = None  # telemetry.every of fig12_cifar_distance
 
 
 def parse_grid(grid: Mapping[str, Any]) -> GridConfig:

@@ -10,9 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from lmsweep.config.fields import (
+    Accelerator,
     Component,
     Count,
+    CountOrNull,
     Flag,
+    Fraction,
     Layers,
     Name,
     Node,
@@ -42,7 +45,7 @@ class DataConfig(Node):
 
     name: Name
     source: Component
-    fraction: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
+    fraction: Fraction
     label_noise: Annotated[float, Field(ge=0, lt=1, description="a number in [0, 1)")]
     root: Name
     workers: Whole
@@ -63,7 +66,7 @@ class OptimizerConfig(Component):
     name: Name
     lr: Positive
     weight_decay: NonNegative
-    lr_decay: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
+    lr_decay: Fraction
     lr_decay_every: Count
 
 
@@ -128,12 +131,39 @@ class AdversarialConfig(Node):
 
     kind: Annotated[Literal["none", "fgsm", "pgd"], Field(description="none, fgsm or pgd")]
     epsilon: Positive
-    fraction: Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
+    fraction: Fraction
     random_epsilon: Flag
     label: Annotated[Literal["given", "predicted"], Field(description="given or predicted")]
     loss: Annotated[Literal["xent", "margin"], Field(description="xent or margin")]
     alpha: Positive
     steps: Count
+
+
+class AcquisitionConfig(Node):
+    """`acquisition`: active learning, as `lmsweep.training.acquisition` does it."""
+
+    score: Annotated[
+        Literal["none", "random", "max_entropy", "bald"],
+        Field(description="none, random, max_entropy or bald"),
+    ]
+    start_per_class: Count
+    added: Count
+    rounds: Count
+    passes: Count
+    pool: CountOrNull
+
+    @property
+    def active(self) -> bool:
+        """Whether the run chooses its training images."""
+        return self.score != "none"
+
+    def images(self, classes: int) -> int:
+        """How many images the last round trains on."""
+        return classes * self.start_per_class + self.rounds * self.added
+
+
+# Runs that were stored before this key existed trained once, on the images they were given.
+NO_ACQUISITION = AcquisitionConfig(score="none", start_per_class=2, added=10, rounds=1, passes=1, pool=None)
 
 
 class TrainerConfig(Node):
@@ -143,7 +173,7 @@ class TrainerConfig(Node):
     batch_size: Count
     val_every: Count
     gradient_clip: Annotated[float | None, Field(gt=0, description="a number > 0, or null")]
-    accelerator: Annotated[Literal["auto", "cpu", "gpu"], Field(description="auto, cpu or gpu")]
+    accelerator: Accelerator
     precision: Annotated[
         Literal["32-true", "16-mixed", "bf16-mixed", "64-true"],
         Field(description="32-true, 16-mixed, bf16-mixed or 64-true"),

@@ -4,6 +4,7 @@ import copy
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.override_parser.types import OverrideType
 from omegaconf import Container, DictConfig, OmegaConf, open_dict
 
 from lmsweep.errors import ConfigError
@@ -54,12 +55,13 @@ class Composer:
         self.master = master
         self.without = without
         self.parser = OverridesParser.create(config_loader=loader)
-        self._bases: dict[tuple[str, ...], DictConfig] = {}
-        self._resolved: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, Any]] = {}
-        self._looked_at: dict[tuple[str, ...], set[str]] = {}
-        self._settings: dict[tuple[str, tuple[str, ...]], Setting | None] = {}
-        self._parsed: dict[str, Override] = {}
-        self._groups: dict[str, bool] = {}
+        # What each of these has answered once is kept as long as this composer.
+        self._base = cache(self._compose_groups)
+        self._resolved = cache(self._resolve)
+        self._looked_at = cache(self._names_in_interpolations)
+        self._setting = cache(self._plain_setting)
+        self._parse = cache(lambda word: self.parser.parse_overrides([word])[0])
+        self._is_group = cache(self.loader.repository.group_exists)
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """The resolved configuration of a job, without Hydra's own part; jobs share what they do not set."""
@@ -71,63 +73,45 @@ class Composer:
         keys = [self._parse(word).key_or_group.split(".") for word in early]
         if any(path[: len(key)] == key for path, _ in late for key in keys):
             early, late = tuple(rest), []  # words about the same keys: their order counts
-        if (groups, early) not in self._resolved:
-            config = copy.deepcopy(self._base(groups))
-            ConfigLoaderImpl._apply_overrides_to_config([self._parse(word) for word in early], config)
-            plain = as_dict(config)
-            self._resolved[groups, early] = plain
-        content = dict(self._resolved[groups, early])
+        content = dict(self._resolved(groups, early))
         for path, value in late:
             _put(content, path, value)
         return content
 
-    def _setting(self, word: str, groups: tuple[str, ...]) -> Setting | None:
+    def _resolve(self, groups: tuple[str, ...], early: tuple[str, ...]) -> dict[str, Any]:
+        config = copy.deepcopy(self._base(groups))
+        ConfigLoaderImpl._apply_overrides_to_config([self._parse(word) for word in early], config)
+        return as_dict(config)
+
+    def _plain_setting(self, word: str, groups: tuple[str, ...]) -> Setting | None:
         """The path and the value of a word that sets one value in place of another, which nothing else uses.
 
         None for words that do more, or whose key is mentioned by an interpolation.
         """
-        if (word, groups) not in self._settings:
-            override = self._parse(word)
-            plain = self._replaces_a_value(override, groups)
-            self._settings[word, groups] = (
-                (override.key_or_group.split("."), override.value()) if plain else None
-            )
-        return self._settings[word, groups]
-
-    def _replaces_a_value(self, override: Override, groups: tuple[str, ...]) -> bool:
+        override = self._parse(word)
         value = override.value()
         if override.type != OverrideType.CHANGE or not isinstance(value, int | float | str | None):
-            return False
+            return None
         if isinstance(value, str) and "$" in value:
-            return False
+            return None
+        path = override.key_or_group.split(".")
         node: Any = self._base(groups)
-        if groups not in self._looked_at:
-            text = " ".join(_interpolations(OmegaConf.to_container(node, resolve=False)))
-            self._looked_at[groups] = set(re.findall(r"\w+", text))
-        for name in override.key_or_group.split("."):
-            if name in self._looked_at[groups] or not isinstance(node, DictConfig) or name not in node:
-                return False
+        for name in path:
+            if name in self._looked_at(groups) or not isinstance(node, DictConfig) or name not in node:
+                return None
             node = node._get_node(name)
-        return not isinstance(node, Container)
+        return None if isinstance(node, Container) else (path, value)
 
-    def _parse(self, word: str) -> Override:
-        if word not in self._parsed:
-            (self._parsed[word],) = self.parser.parse_overrides([word])
-        return self._parsed[word]
+    def _names_in_interpolations(self, groups: tuple[str, ...]) -> set[str]:
+        content = OmegaConf.to_container(self._base(groups), resolve=False)
+        return set(re.findall(r"\w+", " ".join(_interpolations(content))))
 
-    def _base(self, groups: tuple[str, ...]) -> DictConfig:
-        if groups not in self._bases:
-            config = self.loader.load_sweep_config(self.master, list(groups))
-            with open_dict(config):
-                for name in ("hydra", *self.without):
-                    config.pop(name, None)
-            self._bases[groups] = config
-        return self._bases[groups]
-
-    def _is_group(self, key: str) -> bool:
-        if key not in self._groups:
-            self._groups[key] = self.loader.repository.group_exists(key)
-        return self._groups[key]
+    def _compose_groups(self, groups: tuple[str, ...]) -> DictConfig:
+        config = self.loader.load_sweep_config(self.master, list(groups))
+        with open_dict(config):
+            for name in ("hydra", *self.without):
+                config.pop(name, None)
+        return config
 
 
 def _put(content: dict[str, Any], path: Sequence[str], value: Any) -> None:

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from lmsweep.config.acquisition import NO_ACQUISITION, AcquisitionConfig
-from lmsweep.config.content import content_of
-from lmsweep.config.fields import Component, Flag, Name, Node, checked
+from lmsweep.config.fields import Component, Flag, Name, Node, Whole, checked
 from lmsweep.config.groups import (
     CONSTANT,
+    NO_ACQUISITION,
     NO_TELEMETRY,
+    AcquisitionConfig,
     AdversarialConfig,
     DataConfig,
     MarginConfig,
@@ -25,7 +25,7 @@ from lmsweep.config.groups import (
     TrackingConfig,
     TrainerConfig,
 )
-from lmsweep.config.identity import dotted, drop, run_id
+from lmsweep.config.identity import content_of, dotted, drop, run_id
 from lmsweep.errors import ConfigError
 from lmsweep.margin.options import sample_size
 
@@ -51,7 +51,7 @@ AVERAGES = ("momentum", "alpha", "dampening")
 class RunConfig(Node):
     """Everything that one run needs to know."""
 
-    seed: Annotated[int, Field(ge=0, description="a whole number >= 0")]
+    seed: Whole
     data: DataConfig
     model: ModelConfig
     optimizer: OptimizerConfig
@@ -184,10 +184,8 @@ class RunConfig(Node):
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
     run = checked(RunConfig, config)
-    checks = (_check_batch, _check_standardisation, _check_optimizer, _check_schedule, _check_sampling)
-    for check in checks:
+    for check in _CHECKS:
         check(run)
-    run.acquisition.check(run.data.fraction, run.trainer.processes)
     return run
 
 
@@ -219,15 +217,6 @@ def _check_batch(run: RunConfig) -> None:
         )
 
 
-def check_sweepable(run: RunConfig) -> None:
-    """Raise ConfigError for what makes sense for a single run only."""
-    if run.trainer.gpu is not None:
-        raise ConfigError(
-            f"trainer.devices={run.trainer.devices} is not allowed in a sweep, which gives every run a GPU "
-            f"of its own: CUDA_VISIBLE_DEVICES={run.trainer.gpu} before the command names those to use."
-        )
-
-
 def _check_schedule(run: RunConfig) -> None:
     if run.optimizer.lr_decay != 1 and not run.schedule.constant:
         raise ConfigError(
@@ -247,6 +236,46 @@ def _check_sampling(run: RunConfig) -> None:
             sample_size(run.margin.model_dump())
         except ValueError as error:
             raise ConfigError(f"margin.{error}.".replace("None", "null")) from None
+
+
+def _check_acquisition(run: RunConfig) -> None:
+    options = run.acquisition
+    if not options.active:
+        return
+    key = f"acquisition.score={options.score} is not allowed with"
+    if run.data.fraction != 1:
+        raise ConfigError(
+            f"{key} data.fraction={run.data.fraction:g}: an acquisition chooses from all training images; "
+            "use data.fraction=1, or acquisition.score=none."
+        )
+    if run.trainer.processes > 1:
+        raise ConfigError(
+            f"{key} {run.trainer.processes} processes: use trainer.devices=1 and trainer.num_nodes=1."
+        )
+    if options.score != "random" and options.pool is not None and options.pool < options.added:
+        raise ConfigError(
+            f"acquisition.pool={options.pool} is not allowed: it must be at least "
+            f"acquisition.added={options.added}, or null for all images."
+        )
+
+
+_CHECKS = (
+    _check_batch,
+    _check_standardisation,
+    _check_optimizer,
+    _check_schedule,
+    _check_sampling,
+    _check_acquisition,
+)
+
+
+def check_sweepable(run: RunConfig) -> None:
+    """Raise ConfigError for what makes sense for a single run only."""
+    if run.trainer.gpu is not None:
+        raise ConfigError(
+            f"trainer.devices={run.trainer.devices} is not allowed in a sweep, which gives every run a GPU "
+            f"of its own: CUDA_VISIBLE_DEVICES={run.trainer.gpu} before the command names those to use."
+        )
 
 
 # Keys of conf/config.yaml that describe a sweep and its picture; a run knows nothing of them.

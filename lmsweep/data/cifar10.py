@@ -8,7 +8,8 @@ from torchvision.datasets import CIFAR10
 from torchvision.datasets.utils import check_integrity
 
 from lmsweep.data.dataset import Source, Split
-from lmsweep.data.files import DamagedFileError, KnownFile, download
+from lmsweep.data.files import REMEDY, KnownFile, download
+from lmsweep.files import DamagedError
 
 VALIDATION_SIZE = 5000  # of the 50,000 that are published for training, as in the paper
 BINARY_FOLDER = "cifar-10-batches-bin"
@@ -69,7 +70,7 @@ def _read_python(root: Path) -> tuple[Split, Split]:
         for name, md5 in _python_files():
             path = root / CIFAR10.base_folder / name
             if not check_integrity(path, md5):
-                raise DamagedFileError(path, "its checksum is wrong") from None
+                raise DamagedError(path, "its checksum is wrong", REMEDY) from None
         raise
     return _split(train.data.transpose(0, 3, 1, 2), train.targets), _split(
         test.data.transpose(0, 3, 1, 2), test.targets

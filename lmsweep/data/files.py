@@ -14,18 +14,13 @@ from http.client import HTTPException
 from pathlib import Path
 
 from lmsweep.errors import UserError
+from lmsweep.files import DamagedError
 
 TIMEOUT_SECONDS = 30.0
-
-
-class DamagedFileError(UserError):
-    """A data file that is not what was published."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(
-            f"{path} is incomplete or damaged ({reason}): delete it and call again to download it anew, "
-            "or put the published file there; data=digits needs no files."
-        )
+REMEDY = (
+    "delete it and call again to download it anew, or put the published file there; data=digits needs no "
+    "files"
+)
 
 
 @dataclass(frozen=True)
@@ -45,17 +40,17 @@ class KnownFile:
         return None
 
     def read(self, path: Path) -> bytes:
-        """The content, unpacked; DamagedFileError unless every byte is right."""
+        """The content, unpacked; DamagedError unless every byte is right."""
         data = path.read_bytes()
         if path.suffix == ".gz":
             try:
                 data = gzip.decompress(data)
             except (OSError, EOFError, zlib.error) as error:
-                raise DamagedFileError(path, f"it cannot be unpacked: {error}") from None
+                raise DamagedError(path, f"it cannot be unpacked: {error}", REMEDY) from None
         if len(data) != self.size:
-            raise DamagedFileError(path, f"it holds {len(data):,} bytes instead of {self.size:,}")
+            raise DamagedError(path, f"it holds {len(data):,} bytes instead of {self.size:,}", REMEDY)
         if hashlib.sha256(data).hexdigest() != self.sha256:
-            raise DamagedFileError(path, "its checksum is wrong")
+            raise DamagedError(path, "its checksum is wrong", REMEDY)
         return data
 
 

@@ -1,6 +1,5 @@
 """MNIST and Fashion-MNIST from torchvision's folders: 55,000 training, 5,000 validation, 10,000 test."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -46,17 +45,6 @@ def load_fashion(root: str) -> Source:
     return _load("fashion_mnist", torchvision.datasets.FashionMNIST, _FASHION, Path(root), DEBIAN_FASHION)
 
 
-def parse_idx(data: bytes) -> Tensor:
-    """The array in a file of the IDX format with unsigned bytes; ValueError when it is something else."""
-    rank = data[3] if len(data) > 3 else 0
-    start = 4 + 4 * rank  # two zeros, the type, the rank, and the shape as big-endian integers
-    shape = np.frombuffer(data[4:start], ">i4").tolist() if len(data) >= start else []
-    if data[:3] != b"\x00\x00\x08" or len(data) != start + math.prod(shape):
-        raise ValueError("not an IDX file of unsigned bytes, or not a whole one")
-    values = np.frombuffer(data, np.uint8, offset=start).reshape(shape)
-    return torch.from_numpy(values.copy())
-
-
 def _load(
     dataset: str, published: type[torchvision.datasets.MNIST], sums: tuple[str, ...], root: Path, *more: Path
 ) -> Source:
@@ -74,10 +62,16 @@ def _load(
         )
         paths = [file.find(places) for file in files]
     contents = [file.read(path) for file, path in zip(files, paths, strict=True) if path is not None]
-    train_x, train_y, test_x, test_y = (parse_idx(content) for content in contents)
+    # Every byte of a file is known, and so is its form: 16 bytes stand before images, 8 before labels.
+    train_x, test_x = (_bytes(content, 16).view(-1, 1, 28, 28) for content in contents[::2])
+    train_y, test_y = (_bytes(content, 8).long() for content in contents[1::2])
     return Source(
-        pool=Split(train_x.unsqueeze(1), train_y.long()),
-        test=Split(test_x.unsqueeze(1), test_y.long()),
+        pool=Split(train_x, train_y),
+        test=Split(test_x, test_y),
         num_classes=10,
         validation_size=VALIDATION_SIZE,
     )
+
+
+def _bytes(content: bytes, start: int) -> Tensor:
+    return torch.from_numpy(np.frombuffer(content, np.uint8, offset=start).copy())

@@ -40,7 +40,6 @@ AROUND = 0.08  # of the data's width, on every side
 class Checkpoint:
     """A trained network, and the data it was trained and is tested on."""
 
-    run: StoredRun
     network: nn.Module
     data: Dataset
 
@@ -91,7 +90,7 @@ def load_run(run: StoredRun, root: str, device: torch.device, which: str = "best
     module = build_module(config, data)
     order_memory(module, config)
     module.load_state_dict(state["state_dict"])
-    return Checkpoint(run, module.network.eval().to(device), data)
+    return Checkpoint(module.network.eval().to(device), data)
 
 
 def device_of(config: StoredRunsConfig | OwnAuditConfig) -> torch.device:

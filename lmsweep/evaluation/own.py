@@ -1,27 +1,32 @@
-"""The audit of a network that no store has: any `nn.Module`, its weights in a file, and labelled images."""
+"""The audit of a network that no store has: weights in a file, labelled images, and a page of findings."""
 
+import base64
+import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import torch
 from hydra.utils import instantiate
 from torch import Tensor, nn
 
 from lmsweep.attacks import apgd, masking
-from lmsweep.attacks.apgd import APGDLoss
+from lmsweep.attacks.measures.indicators import ADVICE
+from lmsweep.attacks.measures.masking import Evidence
 from lmsweep.config.evaluation import OwnAuditConfig
 from lmsweep.data import EvaluationBatches, Split
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.jobs import judged
 from lmsweep.evaluation.measure import device_of
-from lmsweep.evaluation.page import write_page
 from lmsweep.provenance import provenance
 
-PICTURES, LOSS = 8, "margin"  # how many samples the page shows, and what their examples climb
+TEMPLATE = Path(__file__).with_name("audit_page.html")
+PICTURES = 8  # how many samples the page shows
 CLASS_IN_NAME = re.compile(r".*_(\d+)\.\w+")
 
 
@@ -168,8 +173,86 @@ def _pictures(
     """For the first samples: the images at epsilon 0 and each other one, and the classes of them all."""
     x, y = x[:PICTURES].to(device), y[:PICTURES].to(device)
     epsilons = sorted(config.epsilons)
-    loss: APGDLoss = LOSS  # type: ignore[assignment]
-    rows = [x, *(apgd(network, x, y, epsilon=e, steps=40, loss=loss, seed=config.seed) for e in epsilons)]
+    ascend = partial(apgd, network, x, y, steps=40, loss="margin", seed=config.seed)
+    rows = [x, *(ascend(epsilon=epsilon) for epsilon in epsilons)]
     with torch.no_grad():
         classes = torch.stack([network(row).argmax(1) for row in rows])
     return [0.0, *epsilons], torch.stack(rows).cpu(), classes.cpu()
+
+
+def write_page(
+    path: Path,
+    results: Mapping[str, Any],
+    names: Mapping[str, str],
+    epsilons: Sequence[float],
+    images: Tensor,
+    classes: Tensor,
+) -> None:
+    """Write one file of HTML that needs no other: verdict, curves, indicators, and examples as pictures.
+
+    `images` and `classes` are (epsilons, samples, ...).
+    """
+    evidence, limits = results["evidence"], results["thresholds"]
+    curves = {names.get(key, key): values for key, values in evidence["curves"].items()}
+    signs = [
+        {
+            "name": name.replace("_", " "),
+            "value": value,
+            "limit": limits[name],
+            "raised": value is not None and value > limits[name],
+            "means": ADVICE[name][0].format(value or 0.0),
+            "advice": ADVICE[name][1],
+        }
+        for name, value in Evidence(**evidence).signs.items()
+    ]
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(TEMPLATE.read_text())
+    path.write_text(
+        template.render(
+            results=results,
+            evidence=evidence,
+            curves={**curves, "worst of all": evidence["worst"]},
+            signs=signs,
+            plot=_plot(evidence, curves),
+            pictures=_picture_rows(epsilons, images, classes),
+        )
+    )
+
+
+def _encoded(figure: Any) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _plot(evidence: Mapping[str, Any], curves: Mapping[str, Sequence[float]]) -> str:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    panel = figure.subplots()
+    x = [0.0, *evidence["epsilons"]]
+    for name, values in curves.items():
+        panel.plot(x, [100 * v for v in (evidence["clean"], *values)], marker="o", markersize=3, label=name)
+    worst = [100 * v for v in (evidence["clean"], *evidence["worst"])]
+    panel.plot(x, worst, color="black", linewidth=2.5, label="worst of all")
+    panel.set(xlabel="epsilon", ylabel="accuracy (%)", ylim=(-2, 102))
+    figure.legend(loc="outside right center", fontsize=8, frameon=False)
+    return _encoded(figure)
+
+
+def _picture_rows(epsilons: Sequence[float], images: Tensor, classes: Tensor) -> str:
+    """A row per epsilon; a title tells the class that the network sees."""
+    from matplotlib.figure import Figure
+
+    count = images.shape[1]
+    figure = Figure(figsize=(1.1 * count + 0.6, 1.35 * len(epsilons)), layout="constrained")
+    for i, row in enumerate(figure.subplots(len(epsilons), count, squeeze=False)):
+        for j, panel in enumerate(row):
+            picture = images[i, j]
+            shown = picture.permute(1, 2, 0) if picture.ndim == 3 else picture.view(1, -1, 1)
+            panel.imshow(shown if shown.shape[2] == 3 else shown[..., 0], cmap="gray", vmin=0, vmax=1)
+            changed = bool(classes[i, j] != classes[0, j])
+            panel.set_title(str(int(classes[i, j])), fontsize=8, color="tab:red" if changed else "black")
+            panel.set(xticks=[], yticks=[])
+        row[0].set_ylabel(f"{epsilons[i]:g}", fontsize=8)
+    return _encoded(figure)

@@ -1,20 +1,18 @@
 """A store as one file: for a paper's supplement, or for another machine."""
 
-import hashlib
 import json
 import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from lmsweep.errors import UserError
-from lmsweep.files import replacing
-from lmsweep.store.overview import overview
+from lmsweep.files import replacing, sha256_of
+from lmsweep.store.overview import evaluations_of, overview
 
 MANIFEST = "manifest.json"
-WEIGHTS = (".ckpt",)
 # What an archive may hold: files of jobs, and the records of sweeps. So nothing is written anywhere else.
 _NAME = re.compile(r"(runs|evaluations)/[0-9a-f]{12}/\w[\w.-]*|sweeps/\w[\w.-]*\.json")
 
@@ -29,12 +27,12 @@ def pack(outputs: Path, archive: Path, only: Iterable[str] | None = None, *, wei
     if not runs:
         raise UserError(f"There is no finished run in {outputs} to pack; `lmsweep status` lists them.")
     files = [file for run in runs for file in _files(outputs / "runs" / run, weights)]
-    for row in overview(outputs, kind="evaluations"):
-        folder = outputs / "evaluations" / row["run"]
-        if row["state"] == "done" and (chosen is None or _measures(folder, chosen)):
-            files += _files(folder, weights)
+    measured = None if chosen is None else evaluations_of(outputs, chosen)
+    rows = overview(outputs, measured, kind="evaluations")
+    for name in [row["run"] for row in rows if row["state"] == "done"]:
+        files += _files(outputs / "evaluations" / name, weights)
     files += sorted((outputs / "sweeps").glob("*.json"))
-    sums = {str(file.relative_to(outputs)): _sum(file) for file in files}
+    sums = {str(file.relative_to(outputs)): sha256_of(file) for file in files}
     with replacing(archive) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr(MANIFEST, json.dumps(sums, indent=1))
         for file in files:
@@ -42,21 +40,10 @@ def pack(outputs: Path, archive: Path, only: Iterable[str] | None = None, *, wei
     return len(runs)
 
 
-def _files(folder: Path, weights: bool) -> Iterator[Path]:
-    for file in sorted(folder.iterdir()):
-        hidden = file.name.startswith(".")
-        if (
-            file.is_file()
-            and not file.is_symlink()
-            and not hidden
-            and (weights or file.suffix not in WEIGHTS)
-        ):
-            yield file
-
-
-def _measures(folder: Path, runs: set[str]) -> bool:
-    text = (folder / "config.yaml").read_text()
-    return any(run in text for run in runs)
+def _files(folder: Path, weights: bool) -> list[Path]:
+    files = [file for file in sorted(folder.iterdir()) if file.is_file() and not file.is_symlink()]
+    files = [file for file in files if not file.name.startswith(".")]
+    return [file for file in files if weights or file.suffix != ".ckpt"]
 
 
 def unpack(archive: Path, outputs: Path) -> tuple[int, int]:
@@ -97,7 +84,7 @@ def _extract(packed: zipfile.ZipFile, folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with packed.open(name) as source, path.open("wb") as file:
             shutil.copyfileobj(source, file)
-        if _sum(path) != expected:
+        if sha256_of(path) != expected:
             raise ValueError(f"{name} was changed")
 
 
@@ -107,8 +94,3 @@ def _place(path: Path, goal: Path) -> bool:
     goal.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(path, goal)
     return True
-
-
-def _sum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

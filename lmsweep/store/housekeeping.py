@@ -2,14 +2,14 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lmsweep.errors import UserError
 from lmsweep.files import DamagedError, read_json
-from lmsweep.store.overview import overview
+from lmsweep.store.overview import evaluations_of, overview
 from lmsweep.store.store import JobFolder, Store
-from lmsweep.store.sweeps import read_sweeps, runs_of
+from lmsweep.store.sweeps import runs_by_sweep, runs_of
 
 
 def collect_garbage(outputs: Path, *, dry_run: bool = False) -> tuple[int, int, list[str]]:
@@ -24,7 +24,8 @@ def collect_garbage(outputs: Path, *, dry_run: bool = False) -> tuple[int, int, 
         [folder for folder in Store(outputs, kind).folders() if not folder.path.is_symlink()]
         for kind in ("runs", "evaluations")
     )
-    garbage = [path for folder in (*runs, *evaluations) for path in _leftovers(folder)]
+    idle = [folder for folder in (*runs, *evaluations) if not folder.is_running()]
+    garbage = [path for folder in idle for path in folder.leftovers()]
     if not damaged:
         garbage += [path for folder in runs if folder.id not in used for path in _weights(folder)]
     graves = [grave for kind in ("runs", "evaluations") for grave in Store(outputs, kind).graves()]
@@ -68,12 +69,9 @@ def usage(outputs: Path) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[in
                 kind = f"runs: {'checkpoints' if name.endswith('.ckpt') else 'all else'}"
             count, total = kinds.get(kind, (0, 0))
             kinds[kind] = count + 1, total + size
-    sweeps: dict[str, set[str]] = {}
-    for _, content in read_sweeps(outputs, []):
-        scale = f"-{content['scale']}" if content["scale"] else ""
-        sweeps.setdefault(f"{content['sweep']}{scale}", set()).update(content["runs"])
     by_sweep = {
-        name: (len(ids & runs.keys()), sum(runs.get(run, 0) for run in ids)) for name, ids in sweeps.items()
+        name: (len(ids & runs.keys()), sum(runs.get(run, 0) for run in ids))
+        for name, ids in runs_by_sweep(outputs, []).items()
     }
     return kinds, by_sweep
 
@@ -109,10 +107,6 @@ def _weights(folder: JobFolder) -> list[Path]:
     return kept if kept and folder.read_status().get("state") == "done" else []
 
 
-def _leftovers(folder: JobFolder) -> Iterator[Path]:
-    return iter(()) if folder.is_running() else folder.leftovers()
-
-
 def remove(
     outputs: Path, *, names: Sequence[str], sweep: str | None, failed: bool, dry_run: bool = False
 ) -> tuple[int, int]:
@@ -133,19 +127,9 @@ def remove(
             raise UserError(f"Run {name} is being trained by process {rows[name]['pid']}; stop that first.")
         if rows[name]["state"] == "queued":
             raise UserError(f"Run {name} waits for Slurm job {rows[name]['slurm']}; scancel that first.")
-    evaluations = list(_evaluations_of(outputs, set(chosen)))
+    evaluations = evaluations_of(outputs, set(chosen))
     if not dry_run:
         for kind, ids in (("evaluations", evaluations), ("runs", chosen)):
             for name in ids:
                 Store(outputs, kind).remove(name)
     return len(chosen), len(evaluations)
-
-
-def _evaluations_of(outputs: Path, runs: set[str]) -> Iterator[str]:
-    for folder in Store(outputs, "evaluations").folders():
-        try:
-            config = folder.read_config()
-        except DamagedError:
-            continue  # nobody knows whose evaluation it is
-        if runs & {*(config.get("targets") or ()), config.get("source")}:
-            yield folder.id

@@ -5,10 +5,10 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
@@ -39,13 +39,6 @@ def when_free(work: Callable[[], T]) -> T:
 
 class LeaseLostError(UserError):
     """This process was silent for so long that another one took its job over, or its job was deleted."""
-
-
-class Beats(Protocol):
-    """A folder whose owner has to show that it is alive."""
-
-    def beat(self) -> None:
-        """Renew the heartbeat."""
 
 
 def owner() -> dict[str, Any]:
@@ -96,19 +89,18 @@ def is_alive(status: Mapping[str, Any], heartbeat: Path) -> bool:
 
 
 @contextmanager
-def beating(folders: Sequence[Beats], every_seconds: float = 20.0) -> Iterator[None]:
-    """Beat for all `folders` from a thread, so that no long step, validation or download looks like death."""
+def beating(beat: Callable[[], None], every_seconds: float = 20.0) -> Iterator[None]:
+    """Call `beat` from a thread, so that no long step, validation or download looks like death."""
     stop = threading.Event()
 
-    def beat() -> None:
+    def beat_on() -> None:
         while not stop.wait(every_seconds):
-            for folder in folders:
-                # A folder that is lost or cannot be reached now must not silence the others, nor this one's
-                # next beat; whether the lease still holds is asked again when the work ends.
-                with suppress(OSError, LeaseLostError):
-                    folder.beat()
+            # A folder that cannot be reached now may be there for the next beat; whether the lease still
+            # holds is asked again when the work ends.
+            with suppress(OSError, LeaseLostError):
+                beat()
 
-    thread = threading.Thread(target=beat, daemon=True, name="heartbeat")
+    thread = threading.Thread(target=beat_on, daemon=True, name="heartbeat")
     thread.start()
     try:
         yield

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lmsweep.files import DamagedError
 from lmsweep.store.index import Entry
 from lmsweep.store.store import JobFolder, Store
-from lmsweep.store.sweeps import read_sweeps
+from lmsweep.store.sweeps import runs_by_sweep
 
 # `queued`: pending, and a Slurm job is going to train it. `abandoned`: its process is gone without a word;
 # the next sweep takes it over. `damaged`: a file is not what was written; the next sweep does the work again.
@@ -51,10 +52,18 @@ def sweeps(outputs: Path, rows: Iterable[Row], damaged: list[str]) -> list[tuple
     `damaged` gets a sentence about every record that cannot be read.
     """
     states = {row["run"]: row["state"] for row in rows}
-    merged: dict[str, set[str]] = {}
-    for _, content in read_sweeps(outputs, damaged):
-        name = f"{content['sweep']}-{content['scale']}" if content["scale"] else content["sweep"]
-        merged.setdefault(name, set()).update(content["runs"])
-    return [
-        (name, Counter(states.get(run, "missing") for run in runs)) for name, runs in sorted(merged.items())
-    ]
+    merged = sorted(runs_by_sweep(outputs, damaged).items())
+    return [(name, Counter(states.get(run, "missing") for run in runs)) for name, runs in merged]
+
+
+def evaluations_of(outputs: Path, runs: set[str]) -> list[str]:
+    """The ids of all evaluations that measured one of these runs, or used one to attack others."""
+    found = []
+    for folder in Store(outputs, "evaluations").folders():
+        try:
+            config = folder.read_config()
+        except DamagedError:
+            continue  # nobody knows whose evaluation it is
+        if runs & {*(config.get("targets") or ()), config.get("source")}:
+            found.append(folder.id)
+    return found

@@ -75,7 +75,7 @@ class Store:
 
         A job that a live process has stays as it is; so does a finished job, except with `force`.
         """
-        folder = self._folder(job_id)
+        folder = self._made_folder(job_id)
         with locked(self.root):
             status = folder.read_status()
             if (status.get("state") == "done" and not force) or folder.is_running(status):
@@ -101,9 +101,9 @@ class Store:
                 folder.write_status({**status, "slurm": job})
 
     def lose(self, job_id: str, seen: Mapping[str, Any], reason: str | None) -> bool:
-        """End what `seen` says of a job whose Slurm job is over (failed), or queued again (no `reason`).
+        """Record that the Slurm job of a job is gone: it failed for the `reason`, or without one waits again.
 
-        False, and nothing happens, when the job has gone on since its status was seen.
+        `seen` is the status that says so. False, and nothing happens, when the job has gone on since then.
         """
         folder = self.folder(job_id)
         with locked(self.root):
@@ -129,7 +129,7 @@ class Store:
         Raises JobBusyError while another live process has the job. The lease of a process that is gone is
         taken over; what is damaged is forgotten, and the work starts afresh.
         """
-        folder = self._folder(job_id)
+        folder = self._made_folder(job_id)
         with locked(self.root):
             status = folder.read_status()
             if status.get("state") == "done" and not force:
@@ -184,7 +184,7 @@ class Store:
         """What `remove` left behind because its process was killed."""
         return sorted(self.root.glob(f"{_GRAVE}*"))
 
-    def _folder(self, job_id: str) -> JobFolder:
+    def _made_folder(self, job_id: str) -> JobFolder:
         folder = self.folder(job_id)
         try:
             folder.path.mkdir(parents=True, exist_ok=True)

@@ -54,6 +54,15 @@ def _stem(content: Mapping[str, Any]) -> str:
     return f"{sweep}-{scale}-{digest}" if scale else f"{sweep}-{digest}"
 
 
+def runs_by_sweep(outputs: Path, damaged: list[str]) -> dict[str, set[str]]:
+    """The runs of every sweep at each of its scales; `damaged` is that of `read_sweeps`."""
+    found: dict[str, set[str]] = {}
+    for _, content in read_sweeps(outputs, damaged):
+        name = f"{content['sweep']}-{content['scale']}" if content["scale"] else content["sweep"]
+        found.setdefault(name, set()).update(content["runs"])
+    return found
+
+
 def sweeps_by_run(outputs: Path) -> dict[str, list[tuple[str, str | None]]]:
     """Of every run that a named sweep asked for: the name and the scale of all those sweeps."""
     found: dict[str, set[tuple[str, str | None]]] = {}

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from lmsweep.errors import ConfigError
 from lmsweep.processes import call_each, value_of
@@ -20,7 +19,6 @@ def slots(
     With GPUs, a job sees `gpus_per_run` of them, and `runs_per_gpu` jobs share each; without, there is one
     job per core. `jobs` limits their number or, without GPUs, sets it.
     """
-    check_counts(jobs=jobs, runs_per_gpu=runs_per_gpu)
     if not gpus:
         return [{} for _ in range(jobs or cores)]
     if len(gpus) < gpus_per_run:
@@ -31,16 +29,6 @@ def slots(
     whole = len(gpus) - len(gpus) % gpus_per_run  # what is left over is too few for a run
     groups = [",".join(gpus[first : first + gpus_per_run]) for first in range(0, whole, gpus_per_run)]
     return [{"CUDA_VISIBLE_DEVICES": group} for _ in range(runs_per_gpu) for group in groups][:jobs]
-
-
-def check_counts(**options: Any) -> None:
-    """Raise a ConfigError about the first option of the local launcher that is no count, and not null."""
-    for name, value in options.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ConfigError(
-                f"hydra.launcher.{name}={value} is not allowed: it must be a whole number >= 1; change it on "
-                "the command line or in conf/hydra/launcher/local.yaml."
-            )
 
 
 def places(plan: Plan, *, jobs: int | None = None, runs_per_gpu: int = 1) -> list[Slot]:

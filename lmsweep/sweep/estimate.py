@@ -39,9 +39,9 @@ class Seconds:
         return cls(likely, tenths[0], tenths[-1])
 
     @classmethod
-    def total(cls, parts: Iterable["Seconds"], times: Iterable[float] | None = None) -> "Seconds":
-        """The sum; a slow day is slow for all, so the ends are added up, too."""
-        weighted = [(part, 1.0) for part in parts] if times is None else list(zip(parts, times, strict=True))
+    def total(cls, parts: Iterable["Seconds"], times: Iterable[float]) -> "Seconds":
+        """The sum, each part so many times. Ends are added up as well, because a slow day is slow for all."""
+        weighted = list(zip(parts, times, strict=True))
         return cls(*(sum(w * getattr(p, end) for p, w in weighted) for end in ("likely", "low", "high")))
 
     def hours(self) -> str:

@@ -17,13 +17,14 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
+from lmsweep.config.fields import Count, CountOrNull, Node, checked
 from lmsweep.config.hydra import Composer
 from lmsweep.config.run import Request
 from lmsweep.errors import UserError
 from lmsweep.processes import call_each, value_of
 from lmsweep.store.job import Job, Results
 from lmsweep.store.sweeps import record_sweep
-from lmsweep.sweep.devices import Slot, check_counts, cores_for, places, slots
+from lmsweep.sweep.devices import Slot, cores_for, places, slots
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.local import run_here
 from lmsweep.sweep.plan import Outcome, Plan
@@ -47,18 +48,23 @@ class JobTask(Protocol):
         """Called when all jobs of a plan have an end."""
 
 
+class LocalOptions(Node):
+    """`hydra.launcher` of `hydra/launcher=local`; the file says what each key means."""
+
+    jobs: CountOrNull = None
+    runs_per_gpu: Count = 1
+    max_failures: CountOrNull = None
+
+
 class LocalLauncher(Launcher):
     """Runs what is missing in worker processes on this machine.
 
     Other Hydra applications can use it too: their jobs run in worker processes, each in a fresh one.
     """
 
-    def __init__(
-        self, jobs: int | None = None, runs_per_gpu: int = 1, max_failures: int | None = None
-    ) -> None:
-        self.jobs = jobs
-        self.runs_per_gpu = runs_per_gpu
-        self.max_failures = max_failures
+    def __init__(self, **keys: Any) -> None:
+        where = "on the command line or in conf/hydra/launcher/local.yaml"
+        self.local = checked(LocalOptions, keys, "hydra.launcher", where)
         self.began = time.monotonic()  # to plan what is submitted next: users wait for that, too
         self.config: DictConfig
         self.context: HydraContext
@@ -68,7 +74,7 @@ class LocalLauncher(Launcher):
         """Have the jobs of a plan run, as far as they are missing, and say how they ended."""
         states = plan.states(request)
         slots = self._places(plan) if "missing" in states.values() else []
-        outcome = run_here(plan, request, slots, states, self.began, self.max_failures)
+        outcome = run_here(plan, request, slots, states, self.began, self.local.max_failures)
         self.began = time.monotonic()
         return outcome
 
@@ -81,8 +87,7 @@ class LocalLauncher(Launcher):
         return describe(plan, states, slots, figures)
 
     def _places(self, plan: Plan) -> list[Slot]:
-        check_counts(max_failures=self.max_failures)
-        return places(plan, jobs=self.jobs, runs_per_gpu=self.runs_per_gpu)
+        return places(plan, jobs=self.local.jobs, runs_per_gpu=self.local.runs_per_gpu)
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context, self.task, self.config = hydra_context, task_function, config
@@ -120,7 +125,7 @@ class LocalLauncher(Launcher):
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
-        free = slots(jobs=self.jobs, runs_per_gpu=1, gpus=[], cores=cores_for(1))
+        free = slots(jobs=self.local.jobs, runs_per_gpu=1, gpus=[], cores=cores_for(1))
         numbered = {str(first + index): list(overrides) for index, overrides in enumerate(job_overrides)}
         tasks = {number: self._other_job(int(number), words) for number, words in numbered.items()}
         return [value_of(ended) for ended in call_each(free, tasks).values()]

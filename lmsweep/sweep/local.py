@@ -11,9 +11,8 @@ from lmsweep.config.run import Request
 from lmsweep.errors import GivenBackError, UserError
 from lmsweep.files import StoreUnwritableError
 from lmsweep.processes import LIVES, Ended, Pool
-from lmsweep.store.job import Results
+from lmsweep.store.job import Results, reason, run_job
 from lmsweep.store.lease import JobBusyError, LeaseLostError
-from lmsweep.store.run_job import reason, run_job
 from lmsweep.sweep.devices import Slot, preload_for
 from lmsweep.sweep.plan import Outcome, Plan, State, state_for
 from lmsweep.sweep.progress import Progress, duration, label, print_failures

@@ -1,6 +1,5 @@
 """Which jobs were asked for, each of them once, and what has to be done about them."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,10 +60,6 @@ class Plan:
         there = {folder.id for folder in store.folders()}
         looked = {name: store.folder(name).read_status() if name in there else {} for name in self.jobs}
         return {name: state_for(status, request) for name, status in looked.items()}
-
-    def counts(self, request: Request) -> Counter[State]:
-        """How many jobs are in which state."""
-        return Counter(self.states(request).values())
 
     def missing(self, request: Request) -> list[str]:
         """The ids of jobs whose work is to be done."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from hydra.core.utils import JobReturn
 from pydantic import Field
 
-from lmsweep.config.fields import Count, Flag, Name, Node, Positive, Whole, checked
+from lmsweep.config.fields import Count, CountOrNull, Flag, Name, Node, Positive, Whole, checked
 from lmsweep.config.run import Request
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import locked
@@ -43,8 +43,8 @@ class SlurmOptions(Node):
     runs_per_job: Count
     runs_per_gpu: Count
     array_parallelism: Count
-    max_queued: Annotated[Count | None, Field(description="a whole number >= 1, or null")]
-    max_failures: Annotated[Count | None, Field(description="a whole number >= 1, or null")]
+    max_queued: CountOrNull
+    max_failures: CountOrNull
     setup: Annotated[list[str], Field(description="a list of shell commands")]
     sbatch: Annotated[
         dict[str, str | int | float | bool], Field(description="a group of arguments of sbatch")
@@ -174,7 +174,7 @@ class SlurmSweep(Submission):
                 time.sleep(self.options.poll_seconds)
 
     def _nobodys(self, names: Sequence[str], alive: set[str], force: bool = False) -> list[str]:
-        """Those of `names` that no job and no process has, and that are not done (with `force`: or are)."""
+        """Those of `names` that are to be done, done ones only with `force`, and that nothing works on."""
         found = []
         for name in names:
             folder = self.store.folder(name)

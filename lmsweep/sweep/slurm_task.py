@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from lmsweep.config.run import Request
 from lmsweep.processes import Pool, stop_on_sigterm
-from lmsweep.store.job import Job
+from lmsweep.store.job import Job, JobFailedError, run_job
 from lmsweep.store.lease import SLURM_JOB
-from lmsweep.store.run_job import JobFailedError, run_job
-from lmsweep.sweep.devices import Slot, places, preload_for
+from lmsweep.sweep.devices import places, preload_for
 from lmsweep.sweep.local import run_here
 from lmsweep.sweep.plan import Plan
 
@@ -50,7 +49,9 @@ class ArrayTask:
             else:
                 # What was to be tried again is `pending` since the array was submitted; what failed in this
                 # job before it was requeued stays failed.
-                failed = list(run_here(plan, Request(retry="none"), self._slots(plan)).failures)
+                slots = places(plan, runs_per_gpu=self.runs_per_gpu)[: len(plan.jobs)]
+                slots = [{**slot, **UNSEEN_BY_LIGHTNING} for slot in slots]
+                failed = list(run_here(plan, Request(retry="none"), slots).failures)
         except KeyboardInterrupt:
             sys.exit(143)
         except UncompletedJobError:
@@ -60,10 +61,6 @@ class ArrayTask:
             raise JobFailedError(
                 f"{len(failed)} of {len(plan.jobs)} {plan.noun} failed: {', '.join(failed)}."
             )
-
-    def _slots(self, plan: Plan) -> list[Slot]:
-        slots = places(plan, runs_per_gpu=self.runs_per_gpu)
-        return [{**slot, **UNSEEN_BY_LIGHTNING} for slot in slots[: len(plan.jobs)]]
 
     def checkpoint(self) -> "DelayedSubmission":
         """What submitit runs when the job is requeued: the same, for the store knows how far it came."""

@@ -84,8 +84,8 @@ def adversarial_batch(
                 generator = torch.Generator().manual_seed(derive_seed(seed, "epsilon"))
                 drawn = share.of(truncated_normal(total, epsilon, generator))
                 size = per_sample(to_device(drawn, x.device).to(x.dtype), x)
-            direction = fgsm_direction(model, part, labels, loss=loss, targeted=False)
-            changed = project(part + size * direction.sign, part, size, clip_pixels=True)
+            sign, _ = fgsm_direction(model, part, labels, loss=loss, targeted=False)
+            changed = project(part + size * sign, part, size, clip_pixels=True)
     return torch.cat([changed, x[count:]])
 
 

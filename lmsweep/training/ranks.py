@@ -255,11 +255,11 @@ class FirstTask:
 
     def end(self, results: Mapping[str, Any] | None, error: str = "", *, wait: bool = True) -> None:
         """Tell the other tasks how the run ended, and wait until they know."""
+        from lmsweep.training.world import wait_for
+
         self.store.set("end", json.dumps({"results": results, "error": error}))
-        heard = [f"left/{rank}" for rank in range(1, self.size)]
-        deadline = time.monotonic() + LEAVE_SECONDS
-        while wait and not self.store.check(heard) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        if wait:
+            wait_for(self.store, [f"left/{rank}" for rank in range(1, self.size)], LEAVE_SECONDS)
 
 
 @contextmanager
@@ -280,7 +280,7 @@ def first_task(config: RunConfig, task: Task | None) -> Iterator[FirstTask | Non
 def follow(config: RunConfig, task: Task, folder: Path, prepare: "Callable[[], Parts]") -> dict[str, Any]:
     """What the other tasks do: their share when task 0 calls, and nothing else. Returns task 0's results."""
     from lmsweep.training.run import take_part
-    from lmsweep.training.world import World, process_group, reach_store
+    from lmsweep.training.world import World, process_group, reach_store, wait_for
 
     store = reach_store(task.address, task.port)
     try:
@@ -291,30 +291,19 @@ def follow(config: RunConfig, task: Task, folder: Path, prepare: "Callable[[], P
             world = World(task.rank, config.trainer.processes, task.local_rank)
             with process_group(world, store, config.trainer.accelerator):
                 take_part(job, folder, world)
-        while not store.check(["end"]):  # task 0 evaluates, for as long as that takes
-            time.sleep(0.1)
-        end = json.loads(store.get("end"))
+        wait_for(store, ["end"])  # task 0 evaluates, for as long as that takes
     except Exception as error:
-        end = _end_after(error, store, task.rank)
+        if not _lost_connection(error):
+            store.set(f"failed/{task.rank}", f"{type(error).__name__}: {error}")
+            raise
+        if not wait_for(store, ["end"], LEAVE_SECONDS):  # task 0 has lost its connection, too, and says why
+            raise
+    end = json.loads(store.get("end"))
     store.set(f"left/{task.rank}", "")
     if end["error"]:
         raise UserError(f"Rank 0 ended: {end['error']}")
     results: dict[str, Any] = end["results"] or {}
     return results
-
-
-def _end_after(error: Exception, store: "TCPStore", rank: int) -> dict[str, Any]:
-    """What task 0 says of its end, when the error is that its connection is lost; else task 0 is told."""
-    if not _lost_connection(error):
-        store.set(f"failed/{rank}", f"{type(error).__name__}: {error}")
-        raise error
-    deadline = time.monotonic() + LEAVE_SECONDS
-    while time.monotonic() < deadline:
-        if store.check(["end"]):
-            told: dict[str, Any] = json.loads(store.get("end"))
-            return told
-        time.sleep(0.1)
-    raise error
 
 
 def _lost_connection(error: BaseException) -> bool:

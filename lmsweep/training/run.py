@@ -16,15 +16,14 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from lmsweep.config.acquisition import NO_ACQUISITION
-from lmsweep.config.groups import CONSTANT, NO_TELEMETRY
+from lmsweep.config.groups import CONSTANT, NO_ACQUISITION, NO_TELEMETRY
 from lmsweep.config.run import RunConfig
 from lmsweep.data import Dataset, Split, fixed_choice
 from lmsweep.errors import ConfigError
 from lmsweep.files import Lease
 from lmsweep.margin import MarginLoss
 from lmsweep.provenance import energy_joules, provenance
-from lmsweep.training.active.acquisition import (
+from lmsweep.training.acquisition import (
     ACQUISITION,
     CURVE,
     Acquisition,

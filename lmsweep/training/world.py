@@ -5,6 +5,7 @@ inside a sweep, and would take over signals under Slurm. The processes meet at a
 opens; Lightning finds a process group that is ready and starts nothing.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -100,6 +101,22 @@ def reach_store(address: str, port: int) -> dist.TCPStore:
     return store
 
 
+def wait_for(
+    store: dist.Store, keys: list[str], seconds: float = math.inf, look: Callable[[], object] = lambda: None
+) -> bool:
+    """Wait until all of the keys are in the store, for so many seconds; `look` is called meanwhile.
+
+    False when the time was over first.
+    """
+    deadline = time.monotonic() + seconds
+    while not store.check(keys):
+        look()
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
 @contextmanager
 def process_group(
     world: World,
@@ -116,12 +133,8 @@ def process_group(
     """
     store.set(f"ready/{world.rank}", "")
     everybody = [f"ready/{rank}" for rank in range(world.size)]
-    deadline = time.monotonic() + JOIN_SECONDS
-    while world.rank == 0 and not store.check(everybody):
-        look()
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not all {world.size} processes of the run came within {JOIN_SECONDS:.0f} s")
-        time.sleep(0.05)
+    if world.rank == 0 and not wait_for(store, everybody, JOIN_SECONDS, look):
+        raise TimeoutError(f"not all {world.size} processes of the run came within {JOIN_SECONDS:.0f} s")
     options: dict[str, Any] = {"backend": "gloo"}
     if accelerator != "cpu" and torch.cuda.is_available():
         (index,) = world.device(accelerator)  # type: ignore[misc]

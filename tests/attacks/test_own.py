@@ -63,10 +63,10 @@ def test_an_attack_of_ones_own_is_found_checked_and_measured(evaluation, net, te
 
 
 def test_its_own_keys_are_its_identity(evaluation):
-    identity = evaluation().attack_identity(transfer=False)
+    identity = evaluation().identity_dict(transfer=False)
     assert identity["attack"] == {"kind": "their_attacks.darkness", "amounts": [0.0, 0.5, 1.0]}
     assert "seed" not in identity
-    assert evaluation("seed=3").attack_identity(transfer=False) == identity
+    assert evaluation("seed=3").identity_dict(transfer=False) == identity
 
 
 def test_its_errors_are_as_clear_as_those_of_the_package(evaluation):

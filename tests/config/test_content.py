@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 
 from lmsweep.commands.jobs import run_training
 from lmsweep.commands.store import status_command
-from lmsweep.config import content
-from lmsweep.config.content import digest, own_module
+from lmsweep.config import identity
 from lmsweep.config.hydra import config_folder
+from lmsweep.config.identity import digest, own_module
 from lmsweep.config.run import RunConfig, split
 from lmsweep.errors import ConfigError
 from lmsweep.training.build import build_data
@@ -116,14 +116,14 @@ def test_a_folder_is_known_by_the_content_of_its_files(tmp_path, monkeypatch):
     folder = tmp_path / "images"
     (folder / "a").mkdir(parents=True)
     (folder / "a" / "1.png").write_bytes(b"one")
-    monkeypatch.setattr(content, "SETTLED_SECONDS", 1e-9)  # no answer stands
+    monkeypatch.setattr(identity, "SETTLED_SECONDS", 1e-9)  # no answer stands
     seen = {digest(folder)}
     (folder / "a" / "1.png").write_bytes(b"two")  # of the same size
     seen.add(digest(folder))
     (folder / "a" / "1.png").rename(folder / "a" / "2.png")
     seen.add(digest(folder))
     assert len(seen) == 3
-    monkeypatch.setattr(content, "READ_AT_MOST", 2)
+    monkeypatch.setattr(identity, "READ_AT_MOST", 2)
     large = digest(folder)
     (folder / "a" / "2.png").write_bytes(b"three")
     assert digest(folder) != large
@@ -134,7 +134,7 @@ def test_a_settled_file_is_read_once(tmp_path, monkeypatch):
     path.write_bytes(b"content")
     os.utime(path, (1e9, 1e9))
     first = digest(path)
-    monkeypatch.setattr(content, "_hash_of", lambda file: pytest.fail(f"{file} was read again"))
+    monkeypatch.setattr(identity, "sha256_of", lambda file: pytest.fail(f"{file} was read again"))
     assert digest(path) == first
     monkeypatch.undo()
     path.write_bytes(b"CONTENT")

@@ -10,8 +10,8 @@ import torch
 from torchvision.datasets import CIFAR10
 
 from lmsweep.data import cifar10, prepare
-from lmsweep.data.files import DamagedFileError
 from lmsweep.errors import UserError
+from lmsweep.files import DamagedError
 
 BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
 
@@ -79,7 +79,7 @@ def test_the_python_version_gives_the_same_images_in_the_same_order(source, pyth
 def test_a_changed_file_of_the_python_version_is_found_before_it_is_unpickled(python_version, name):
     path = python_version / "cifar-10-batches-py" / name
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(DamagedFileError, match=name):
+    with pytest.raises(DamagedError, match=name):
         cifar10.load(str(python_version))
 
 
@@ -96,7 +96,7 @@ def test_a_damaged_file_of_the_binary_version_is_never_used(cifar_root, tmp_path
     else:
         data[3073] = (data[3073] + 1) % 10  # the second label
     (folder / "data_batch_2.bin").write_bytes(data)
-    with pytest.raises(DamagedFileError, match=r"data_batch_2\.bin"):
+    with pytest.raises(DamagedError, match=r"data_batch_2\.bin"):
         cifar10.load(str(tmp_path))
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.data.files import DamagedFileError, KnownFile, download
+from lmsweep.data.files import KnownFile, download
 from lmsweep.errors import UserError
+from lmsweep.files import DamagedError
 
 CONTENT = bytes(range(256)) * 40
 FILE = KnownFile("numbers", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
@@ -59,7 +60,7 @@ def test_a_damaged_file_is_refused_in_one_sentence(tmp_path, kind):
     name, data, reason = DAMAGED[kind]
     path = tmp_path / name
     path.write_bytes(data)
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(DamagedError) as caught:
         FILE.read(path)
     sentence = str(caught.value)
     assert reason in sentence

@@ -11,7 +11,7 @@ from lmsweep.config.evaluation import AuditConfig, EvaluationConfig, parse_as
 from lmsweep.config.hydra import config_folder
 from lmsweep.config.run import split
 from lmsweep.evaluation.jobs import attack_measurements
-from lmsweep.store.run_job import run_job
+from lmsweep.store.job import run_job
 from tests.evaluation import tiny
 
 TRAINING = ("trainer.max_steps=120", "trainer.val_every=60", "optimizer.lr=0.05", "model.width=8")

@@ -8,7 +8,7 @@ from lmsweep.attacks import Ensemble, masking
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.jobs import audit_measurement, evaluation_job, judged
 from lmsweep.evaluation.runs import find_run
-from lmsweep.store.run_job import run_job
+from lmsweep.store.job import run_job
 from tests.evaluation.conftest import audit_request, named
 from tests.evaluation.test_commands import command
 

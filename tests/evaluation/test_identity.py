@@ -94,8 +94,8 @@ def keys_of(config, prefix: str = "") -> set[str]:
     }
 
 
-def attack_identity(config, *, transfer: bool = False):
-    return parse_as(EvaluationConfig, config).attack_identity(transfer=transfer)
+def identity_dict(config, *, transfer: bool = False):
+    return parse_as(EvaluationConfig, config).identity_dict(transfer=transfer)
 
 
 def test_the_tables_have_every_key():
@@ -112,26 +112,26 @@ def test_a_key_counts_when_the_attack_uses_it(kind, key):
         assert key not in COUNTS[kind]
         return
     other = changed(config, key, CHANGES[key])
-    assert (attack_identity(other) != attack_identity(config)) == (key in COUNTS[kind])
+    assert (identity_dict(other) != identity_dict(config)) == (key in COUNTS[kind])
     counts = COUNTS[kind] - {"attack.early_stop"}  # examples for others never stop early
-    differs = attack_identity(other, transfer=True) != attack_identity(config, transfer=True)
+    differs = identity_dict(other, transfer=True) != identity_dict(config, transfer=True)
     assert differs == (key in counts)
 
 
 def test_the_kind_of_an_attack_counts():
-    assert attack_identity(plain("evaluation", "attack=fgsm")) != attack_identity(plain("evaluation"))
+    assert identity_dict(plain("evaluation", "attack=fgsm")) != identity_dict(plain("evaluation"))
 
 
 def test_with_snr_budgets_they_count_instead_of_epsilons():
     config = plain("evaluation", "attack=ifgsm", "attack.snrs=[33]")
     for key in ("attack.epsilons", "attack.early_stop"):
-        assert attack_identity(changed(config, key, CHANGES[key])) == attack_identity(config)
-    assert attack_identity(config)["attack"]["snrs"] == [33]
+        assert identity_dict(changed(config, key, CHANGES[key])) == identity_dict(config)
+    assert identity_dict(config)["attack"]["snrs"] == [33]
     for key in ("attack.snrs", "attack.alpha", "attack.steps"):
         other = changed(config, key, CHANGES.get(key, [20.0]))
-        assert attack_identity(other) != attack_identity(config)
+        assert identity_dict(other) != identity_dict(config)
     given = plain("evaluation", "attack=ifgsm", "attack.snrs=[33]", "attack.steps=5")
-    assert attack_identity(changed(given, "attack.alpha", 0.5)) == attack_identity(given)
+    assert identity_dict(changed(given, "attack.alpha", 0.5)) == identity_dict(given)
 
 
 @pytest.mark.parametrize("key", AUDIT_CHANGES)

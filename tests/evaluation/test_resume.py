@@ -11,7 +11,7 @@ import torch
 from lmsweep.commands.jobs import measurement_job
 from lmsweep.evaluation.jobs import attack_measurements, audit_measurement
 from lmsweep.evaluation.runs import find_run
-from lmsweep.store.run_job import run_job
+from lmsweep.store.job import run_job
 from tests.evaluation.conftest import audit_request, named, request
 
 HANGS_AFTER_SECONDS = 600

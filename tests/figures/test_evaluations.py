@@ -10,7 +10,7 @@ from lmsweep.evaluation.jobs import evaluation_job
 from lmsweep.evaluation.runs import find_run
 from lmsweep.figures.evaluations import attack_configs, attacks, audits, curves
 from lmsweep.figures.spec import parse_figure
-from lmsweep.store.run_job import run_job
+from lmsweep.store.job import run_job
 from tests.evaluation.conftest import runs  # noqa: F401 - a fixture
 
 AXIS = {"label": "epsilon", "unit": "none", "scale": "linear"}

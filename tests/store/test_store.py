@@ -12,9 +12,8 @@ import pytest
 
 from lmsweep.errors import GivenBackError, UserError
 from lmsweep.files import StoreUnwritableError, write_atomically
-from lmsweep.store.job import Job
+from lmsweep.store.job import Job, JobFailedError, run_job
 from lmsweep.store.lease import STALE_AFTER_SECONDS, JobBusyError, LeaseLostError, beating
-from lmsweep.store.run_job import JobFailedError, run_job
 from lmsweep.store.store import Store
 from tests.sweep.sweeping import wait_until
 
@@ -206,13 +205,21 @@ def test_a_disk_that_is_full_already_is_told_as_that(tmp_path, monkeypatch):
         run_job(job_of(tmp_path, lambda folder: {}))
 
 
-def test_a_folder_that_vanishes_does_not_silence_the_others(tmp_path):
-    store = Store(tmp_path)
-    gone, alive = store.lease("gone", {}), store.lease("alive", {})
-    gone.status.unlink()
-    os.utime(alive.status, (0, 0))
-    with beating([gone, alive], every_seconds=0.05):
-        wait_until(lambda: alive.status.stat().st_mtime > 0)
+def test_a_folder_that_cannot_be_reached_for_a_while_gets_its_next_heartbeat(tmp_path):
+    folder = Store(tmp_path).lease("abc", {})
+    away = folder.status.rename(tmp_path / "away")
+    beats = []
+
+    def beat():
+        beats.append(folder.status.exists())
+        folder.beat()
+
+    with beating(beat, every_seconds=0.05):
+        wait_until(lambda: beats)  # nothing is there to beat for
+        os.utime(away, (0, 0))
+        away.rename(folder.status)
+        wait_until(lambda: folder.status.stat().st_mtime > 0)
+    assert not beats[0]
 
 
 def test_a_new_claim_clears_what_a_killed_process_left(tmp_path):
@@ -225,7 +232,7 @@ def test_a_new_claim_clears_what_a_killed_process_left(tmp_path):
 
 def test_the_heartbeat_goes_on_while_the_work_is_busy(tmp_path):
     folder = Store(tmp_path).lease("abc", {})
-    with beating([folder], every_seconds=0.05):
+    with beating(folder.beat, every_seconds=0.05):
         for _ in range(3):
             os.utime(folder.status, (0, 0))
             wait_until(lambda: folder.status.stat().st_mtime > 0)

@@ -9,6 +9,7 @@ import pytest
 
 from lmsweep.errors import ConfigError
 from lmsweep.sweep.devices import cores_for, slots, usable_cores, visible_gpus
+from lmsweep.sweep.launcher import LocalLauncher
 
 
 def places(**keys):
@@ -41,11 +42,12 @@ def test_a_run_over_several_devices_sees_as_many_gpus():
         places(gpus=four, gpus_per_run=8)
 
 
-@pytest.mark.parametrize("key", ["jobs", "runs_per_gpu"])
+@pytest.mark.parametrize("key", ["jobs", "runs_per_gpu", "max_failures"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, "two", True])
 def test_bad_numbers_are_refused(key, value):
-    with pytest.raises(ConfigError, match=rf"hydra\.launcher\.{key}={value} is not allowed.*>= 1"):
-        places(**{key: value})
+    shown = "true" if value is True else value
+    with pytest.raises(ConfigError, match=rf"hydra\.launcher\.{key}={shown} is not allowed.*>= 1"):
+        LocalLauncher(**{key: value})
 
 
 def test_processes_with_more_threads_are_fewer(monkeypatch):

@@ -17,9 +17,9 @@ def test_equal_runs_are_planned_once_and_every_job_knows_its_run(tmp_path):
     assert len(plan.jobs) == 2
     assert plan.asked[:2] == plan.asked[2:]
     assert len({job.cell for job in plan.jobs.values()}) == 1
-    assert plan.counts(Request()) == {"missing": 2}
+    assert set(plan.states(Request()).values()) == {"missing"}
     plan.store.lease(plan.asked[0], {}).finish({"metrics": {}})
-    assert plan.counts(Request()) == {"missing": 1, "done": 1}
+    assert plan.states(Request()) == dict(zip(plan.asked[:2], ("done", "missing"), strict=True))
     assert plan.about()[plan.asked[1]]["seed"] == 1
 
 

@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lmsweep.config.fields import explained
 from lmsweep.config.hydra import config_folder
+from lmsweep.config.run import RunConfig
 from lmsweep.errors import ConfigError
 from lmsweep.sweep.slurm import SlurmOptions
+from lmsweep.sweep.sweeper import make_launcher
 from tests.sweep.sweeping import TINY, states, sweep
 
 
@@ -57,6 +60,12 @@ def test_a_bad_value_is_named(change, sentence):
         options(**change)
     assert str(raised.value).startswith(sentence)
     assert str(raised.value).endswith("in conf/hydra/launcher/slurm.yaml.")
+
+
+def test_what_hydra_adds_to_the_sentence_is_left_out():
+    keys = {"_target_": "hydra_plugins.lmsweep.LocalLauncher", "jobs": 0}
+    with pytest.raises(ConfigError, match=r"^hydra\.launcher\.jobs=0 is not allowed"), explained(RunConfig):
+        make_launcher(keys)
 
 
 def test_without_slurm_it_says_so_and_a_rehearsal_needs_none(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import pytorch_lightning as pl
 from lmsweep.commands.jobs import training_job
 from lmsweep.commands.sync import look, sync, sync_command
 from lmsweep.errors import UserError
-from lmsweep.store.run_job import run_job
+from lmsweep.store.job import run_job
 from lmsweep.tracking.wandb_run import CARD, LOCK
 from lmsweep.training.run import prepare_run
 from tests.config.test_run import config

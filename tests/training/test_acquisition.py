@@ -13,7 +13,7 @@ from torch import nn
 from lmsweep.config.run import parse
 from lmsweep.data import Dataset, Split
 from lmsweep.errors import ConfigError
-from lmsweep.training.active.acquisition import Acquisition, dropout_probabilities, first_images
+from lmsweep.training.acquisition import Acquisition, dropout_probabilities, first_images
 from lmsweep.training.checkpoint import load_checkpoint
 from lmsweep.training.run import prepare_run, probe_seconds, run
 from tests.config.test_run import config, identity

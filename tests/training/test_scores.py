@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from lmsweep.training.active import scores
-from lmsweep.training.active.scores import bald_scores, max_entropy_scores
+from lmsweep.training import acquisition
+from lmsweep.training.acquisition import bald_scores, max_entropy_scores
 
 PASSES, IMAGES, CLASSES = 7, 40, 5
 
@@ -64,4 +64,4 @@ def test_certain_predictions_give_numbers():
 
 
 def test_the_example_in_the_docstring_runs():
-    assert doctest.testmod(scores).failed == 0
+    assert doctest.testmod(acquisition).failed == 0

@@ -1,7 +1,6 @@
 """Active learning (Gal et al. 2017): train, score the images without a label, label the best ones, repeat."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,21 +8,46 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from lmsweep.config.acquisition import AcquisitionConfig
+from lmsweep.config.groups import AcquisitionConfig
 from lmsweep.config.run import RunConfig
 from lmsweep.data import Dataset, EvaluationBatches, Split, StreamedSplit
 from lmsweep.errors import ConfigError
 from lmsweep.margin.temporary import evaluating
 from lmsweep.seeds import derive_seed
-from lmsweep.training.active.scores import bald_scores, max_entropy_scores
 from lmsweep.training.evaluate import evaluation_batch
 
 ACQUISITION = "lmsweep_acquisition"  # the key of what a checkpoint knows of earlier rounds
 CURVE = "curve"  # the key of the curve, in results and beside what was measured
-SCORES: dict[str, Callable[[Tensor], Tensor]] = {"bald": bald_scores, "max_entropy": max_entropy_scores}
-
 SPLITS = ("val", "test")
 Measured = Mapping[str, Mapping[str, Any]]  # by selection of weights: best, last, ...
+
+
+def bald_scores(probabilities: Tensor) -> Tensor:
+    """The mutual information between an image's label and the weights, in nats, one number per image.
+
+    `probabilities` of shape (passes, images, classes) are p(y = c | x, w_t), where w_t is the network with
+    the units that the dropout of pass t leaves. I[y, w | x] = H[y | x] - E_w H[y | x, w] is large where each
+    pass is sure of its answer and the passes disagree. Both terms come from the same passes, so the score is
+    never negative; rounding is cut off.
+
+    >>> sure_but_torn, unsure = [[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5], [0.5, 0.5]]
+    >>> bald_scores(torch.tensor([sure_but_torn, unsure]).transpose(0, 1))
+    tensor([0.6931, 0.0000])
+    """
+    return (max_entropy_scores(probabilities) - _entropy(probabilities).mean(0)).clamp_min(0)
+
+
+def max_entropy_scores(probabilities: Tensor) -> Tensor:
+    """The entropy H[y | x] of the mean prediction, in nats: large where the passes together are unsure."""
+    return _entropy(probabilities.mean(0))
+
+
+def _entropy(probabilities: Tensor) -> Tensor:
+    return -torch.special.xlogy(probabilities, probabilities).sum(-1)  # 0 log 0 = 0
+
+
+# How much a network would learn from the label of an image, by Monte-Carlo dropout.
+SCORES: dict[str, Callable[[Tensor], Tensor]] = {"bald": bald_scores, "max_entropy": max_entropy_scores}
 
 
 @dataclass
@@ -121,20 +145,14 @@ def dropout_probabilities(network: nn.Module, split: Split, passes: int, seed: i
     weights = next(network.parameters())
     devices = [weights.device] if weights.device.type == "cuda" else []
     found = []
-    with evaluating(network), _dropping(network), torch.random.fork_rng(devices):
+    with evaluating(network), torch.random.fork_rng(devices):
+        for layer in dropout_layers(network):
+            layer.train()  # until `evaluating` restores all modes
         for number, (x, _) in enumerate(EvaluationBatches(split.to(weights.device), evaluation_batch(split))):
             torch.manual_seed(derive_seed(seed, f"batch/{number}"))
             x = x.to(weights.dtype)
             found.append(torch.stack([network(x).double().softmax(1) for _ in range(passes)]).cpu())
     return torch.cat(found, 1)
-
-
-@contextmanager
-def _dropping(network: nn.Module) -> Iterator[None]:
-    """Dropout in training mode; whoever put the network into evaluation mode restores it."""
-    for layer in dropout_layers(network):
-        layer.train()
-    yield
 
 
 def dropout_layers(network: nn.Module) -> list[nn.Module]:

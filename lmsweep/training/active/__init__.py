@@ -1,1 +1,0 @@
-"""Active learning: what a network is unsure of is labelled next."""
