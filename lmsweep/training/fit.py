@@ -21,6 +21,7 @@ from lmsweep.training.build import build_adversarial
 from lmsweep.training.checkpoint import METRICS, RunCheckpoint
 from lmsweep.training.evaluate import evaluation_batch
 from lmsweep.training.records import JsonLinesLogger, LossRecord, Mirror, RichProgress, no_mirror
+from lmsweep.training.steps import StepLoop
 from lmsweep.training.world import ALONE, Environment, World
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def fit(
         profiler=_NoProfiler(),
         default_root_dir=folder,
     )
+    trainer.fit_loop.epoch_loop = StepLoop(trainer)
     # The process that started this one handles signals. Lightning's would send messages to other ranks.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     device = trainer.strategy.root_device
