@@ -30,7 +30,7 @@ def rung_job(rung: Rung) -> Job:
         summary=_summary,
         needs=run.needs,
         steps=rung.step,
-        preload=(PRELOAD,),
+        preload=(*PRELOAD, __name__),
     )
 
 
