@@ -72,7 +72,8 @@ class StepLoop(_TrainingEpochLoop):
             optimizer.zero_grad()
             progress.zero_grad.increment_completed()
             self._call("on_before_backward", loss)
-            loss.backward()
+            # Nobody uses the gradient at images, which a margin at the input would make dear.
+            loss.backward(inputs=[p for group in optimizer.param_groups for p in group["params"]])
             self._call("on_after_backward")
             self._call("on_before_optimizer_step", optimizer)
             if trainer.gradient_clip_val:
