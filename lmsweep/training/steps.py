@@ -22,8 +22,10 @@ class StepLoop(_TrainingEpochLoop):
     and the first step after a checkpoint stay Lightning's own.
     """
 
-    def __init__(self, trainer: pl.Trainer) -> None:
+    def __init__(self, trainer: pl.Trainer, weights_only: bool = False) -> None:
+        """`weights_only` keeps the loss from making a gradient at images that a margin asks to have one."""
         super().__init__(trainer, max_steps=trainer.max_steps)
+        self.weights_only = weights_only
         self._hooks: dict[str, list[Callable[..., Any]]] = {}
 
     def advance(self, data_fetcher: _DataFetcher) -> None:
@@ -72,8 +74,10 @@ class StepLoop(_TrainingEpochLoop):
             optimizer.zero_grad()
             progress.zero_grad.increment_completed()
             self._call("on_before_backward", loss)
-            # Nobody uses the gradient at images, which a margin at the input would make dear.
-            loss.backward(inputs=[p for group in optimizer.param_groups for p in group["params"]])
+            if self.weights_only:
+                loss.backward(inputs=[p for group in optimizer.param_groups for p in group["params"]])
+            else:
+                loss.backward()
             self._call("on_after_backward")
             self._call("on_before_optimizer_step", optimizer)
             if trainer.gradient_clip_val:

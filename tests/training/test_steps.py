@@ -13,6 +13,7 @@ from tests.config.test_run import config
 SHORT = ("model.width=2", "trainer.max_steps=13", "trainer.val_every=5", "trainer.log_every=3")
 SETTINGS = {
     "margin": ("method=margin",),
+    "margin at the input": ("method=margin", "margin.layers=everything"),
     "clipped, with dropout": ("method=xent", "model.dropout=0.3", "trainer.gradient_clip=0.5"),
     "a schedule and bfloat16": ("method=xent", "schedule=one_cycle", "trainer.precision=bf16-mixed"),
     "float64": ("method=xent", "trainer.precision=64-true"),
