@@ -83,9 +83,9 @@ def inception(batch: int = 2) -> Setting:
 
 
 def finish(setting: Setting, loss: Tensor) -> Tensor:
-    """The backward pass; the loss."""
+    """The backward pass, for weights only as in a run; the loss."""
     setting.network.zero_grad()
-    loss.backward()
+    loss.backward(inputs=list(setting.network.parameters()))
     return loss.detach()
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -62,6 +63,11 @@ class Pool:
         """Whether another task can start now."""
         return len(self.workers) < len(self.slots)
 
+    def warm_up(self) -> None:
+        """Let the server begin its imports, which take seconds, while the caller gets its tasks ready."""
+        with _shielded():
+            ensure_running()
+
     def start(self, key: str, task: Callable[[], Any], log: Path | None = None) -> None:
         """Begin a task in a new process; what it prints goes to the end of `log`."""
         busy = {worker.slot for worker in self.workers.values()}
@@ -102,35 +108,34 @@ def _fork(arguments: tuple[Any, ...], name: str) -> ForkServerProcess:
     """Start a worker; a few tries, because a server that was just killed takes a moment to be replaced."""
     for pause in (0.1, 0.5, 2.0, None):
         process = _context.Process(target=_work, args=arguments, name=name)
-        # Slurm signals every process of a job before its time is up, and only the parent is to act on that.
-        # A blocked signal reaches this process later, and stays blocked in its children.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         try:
-            with _script_hidden():
+            with _shielded():
                 process.start()
             break
         except (EOFError, OSError):
             if pause is None:
                 raise
             time.sleep(pause)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return process
 
 
 @contextmanager
-def _script_hidden() -> Iterator[None]:
-    """Keep multiprocessing from running the user's script again in a new worker.
+def _shielded() -> Iterator[None]:
+    """Keep new processes from SIGUSR2, and multiprocessing from running the user's script again in them.
 
-    Tasks are pickled by value, also functions of the script, so that workers need nothing of the script.
+    Slurm signals every process of a job before its time is up, and only the parent is to act on that. A
+    blocked signal reaches this process later, and stays blocked in its children. Tasks are pickled by value,
+    also functions of the script, so that workers need nothing of the script.
     """
     script = vars(sys.modules["__main__"])
     before: dict[str, Any] = {name: script[name] for name in ("__file__", "__spec__") if name in script}
     script.pop("__file__", None)
     script["__spec__"] = None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         script.update(before)
 
 

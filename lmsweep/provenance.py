@@ -17,9 +17,17 @@ _INSTRUCTIONS = ("avx512f", "avx2", "avx", "asimd")
 _PACKAGES = ("torch", "torchvision", "pytorch-lightning", "hydra-core", "numpy")
 
 
-@cache
 def provenance() -> dict[str, Any]:
-    """The commit of this checkout (None outside of one), whether it was changed, versions and the machine."""
+    """What the code was, and the machine."""
+    return {**code(), "machine": machine()}
+
+
+@cache
+def code() -> dict[str, Any]:
+    """The commit of this checkout (None outside of one), whether it was changed, and versions.
+
+    The server of worker processes asks once for all of them, when it has imported the code.
+    """
     commit = _git(ROOT, "rev-parse", "HEAD") if (ROOT / ".git").exists() else None
     lock = ROOT / "requirements.lock"
     return {
@@ -29,7 +37,6 @@ def provenance() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: version(name) for name in _PACKAGES},
         "lock": sha256_of(lock)[:16] if lock.exists() else None,
-        "machine": machine(),
     }
 
 

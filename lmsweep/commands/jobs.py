@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 
 PROBE_SECONDS = 240  # of processor time; then a run counts as one that cannot be estimated
-PRELOAD = "lmsweep.training.preload"
+# This module too, because every job that reaches a worker names it.
+PRELOAD = ("lmsweep.training.preload", __name__)
 # What W&B imports when it is first used, which takes a second.
 WANDB = (
     *("pandas", "requests", "wandb.sdk.artifacts.artifact", "wandb.sdk.data_types.table"),
@@ -68,7 +69,7 @@ def training_job(config: RunConfig, parts: "Parts | None" = None, pause_at: int 
         steps=steps_of(config),
         cost=cost_key(config),
         probe=partial(_probe, config),
-        preload=(PRELOAD, *(WANDB if config.tracking.name == "wandb" else ())),
+        preload=(*PRELOAD, *(WANDB if config.tracking.name == "wandb" else ())),
         help=partial(_help, config),
     )
 
@@ -89,7 +90,7 @@ def rung_job(rung: "Rung") -> Job:
         summary=_rung_summary,
         needs=run.needs,
         steps=rung.step,
-        preload=(PRELOAD, "lmsweep.figures.stages"),
+        preload=(*PRELOAD, "lmsweep.figures.stages"),
     )
 
 
@@ -160,7 +161,7 @@ def mirror_late(runs: Mapping[str, RunConfig]) -> None:
     if not late:
         return
     tasks = {"mirror": partial(mirror_stored, late)}
-    ended = call_each([{}], tasks, log=Path(os.devnull), preload=(PRELOAD,))["mirror"]
+    ended = call_each([{}], tasks, log=Path(os.devnull), preload=PRELOAD)["mirror"]
     told = f"{len(late)} runs of the store were mirrored"
     if ended.error or ended.died:
         told = reason(ended.error) if ended.error else f"the process that mirrors runs died by {ended.died}"

@@ -105,7 +105,7 @@ def evaluation_job(measurement: Measurement, runs: Runs, mirror: Mirror | None =
         begin=partial(_evaluation, measurement, runs, mirror),
         summary=_summary,
         needs=Needs(config.accelerator, config.threads),
-        preload=("lmsweep.training.preload",),
+        preload=("lmsweep.training.preload", __name__),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from lmsweep.models.common import Chain, ImageConv2d, Standardise
+from lmsweep.models.common import Chain, ImageBlock, ImageConv2d, Standardise
 
 
 class ConvNet(Chain):
@@ -59,8 +59,8 @@ class ConvNet(Chain):
 
     def _convolution(self, before: int, after: int, kernel: int, pool: int, _: float) -> nn.Sequential:
         # Pooling before ReLU is the same function with the same gradient, and leaves ReLU less to do.
-        layer = nn.Sequential(ImageConv2d(before, after, kernel, padding="same"))
-        return layer.extend([*([nn.MaxPool2d(pool)] if pool > 1 else []), nn.ReLU(inplace=True)])
+        conv, relu = ImageConv2d(before, after, kernel, padding="same"), nn.ReLU(inplace=True)
+        return ImageBlock(conv, nn.MaxPool2d(pool), relu) if pool > 1 else nn.Sequential(conv, relu)
 
     def _dense(self, before: int, after: int, dropout: float) -> nn.Sequential:
         relu = nn.ReLU(inplace=True)
@@ -83,7 +83,7 @@ class ReleasedConvNet(ConvNet):
 
     def _convolution(self, before: int, after: int, kernel: int, pool: int, dropout: float) -> nn.Sequential:
         # TensorFlow's momentum 0.9 is the share that stays; torch's is the share that comes in.
-        return nn.Sequential(
+        return ImageBlock(
             ImageConv2d(before, after, kernel, padding="same", bias=False),
             nn.MaxPool2d(pool),
             nn.ReLU(inplace=True),

@@ -1,7 +1,7 @@
 """What several networks share: standardisation, and hidden layers in a chain."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -51,22 +51,51 @@ class ImageConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """What `nn.Conv2d` gives."""
+        if not self.is_asked(x):
+            return super().forward(x)
+        # Weights get their gradient from torch's convolution, which does not run for the image alone.
+        out: Tensor = _ImageGradient.apply(super().forward(x.detach()), x, self.weight, 1)
+        return out
+
+    def is_asked(self, x: Tensor) -> bool:
+        """Whether the gradient at these images is wanted, and goes the faster way."""
         known = (
             self.in_channels == 1 and self.padding == "same" and all(size % 2 for size in self.kernel_size)
         )
-        asked = x.requires_grad and x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-        if not (known and asked):
-            return super().forward(x)
-        # Weights get their gradient from torch's convolution, which does not run for the image alone.
-        out: Tensor = _ImageGradient.apply(super().forward(x.detach()), x, self.weight)
-        return out
+        wanted = x.requires_grad and x.device.type == "cpu"
+        return known and wanted and not torch.is_autocast_enabled("cpu")
+
+
+class ImageBlock(nn.Sequential):
+    """An `ImageConv2d`, its max-pooling, and what follows them.
+
+    The gradient at images goes through pooling and convolution in one piece, a few images at a time: that of
+    all images between the two is larger than the cache, and mostly zeros.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the layers give one after the other."""
+        conv, pool = cast(ImageConv2d, self[0]), cast(nn.MaxPool2d, self[1])
+        # Who looks at one of the two gets its gradient, too.
+        watched = any(layer._forward_hooks or layer._forward_pre_hooks for layer in (conv, pool))
+        if watched or not conv.is_asked(x):
+            return cast(Tensor, super().forward(x))
+        before = conv(x.detach())
+        pooled, places = F.max_pool2d(before, pool.kernel_size, return_indices=True)
+        size = cast(int, pool.kernel_size)
+        pooled = _ImageGradient.apply(pooled, x, conv.weight, size, before.detach(), places)
+        for layer in list(self)[2:]:
+            pooled = layer(pooled)
+        return cast(Tensor, pooled)
 
 
 class _ImageGradient(torch.autograd.Function):
+    """Adds the gradient at images to what a convolution gave, or pooling in windows of `size` after it."""
+
     @staticmethod
-    def forward(ctx: Any, out: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(weight)
-        ctx.size = x.shape[2:]
+    def forward(ctx: Any, out: Tensor, x: Tensor, weight: Tensor, size: int, *pooling: Tensor) -> Tensor:
+        ctx.save_for_backward(weight, *pooling)
+        ctx.images, ctx.window = x.shape[2:], [size, size]
         ctx.mark_dirty(out)  # the same tensor, and no view, which a ReLU in place could not follow
         return out
 
@@ -74,16 +103,23 @@ class _ImageGradient(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         # Of differentiable operations only, because exact mode goes through it again.
         (gradient,) = gradients
-        (weight,) = ctx.saved_tensors
+        weight, *pooling = ctx.saved_tensors
         rows, kernel = weight.flatten(1).t(), weight.shape[2:]
+        count = max(1, NUMBERS_AT_ONCE // (kernel.numel() * ctx.images.numel()))
 
-        def at_images(part: Tensor) -> Tensor:
+        def at_images(part: Tensor, *pooling: Tensor) -> Tensor:
+            if pooling:
+                before, places = pooling
+                part = torch.ops.aten.max_pool2d_with_indices_backward(
+                    part, before, ctx.window, ctx.window, [0, 0], [1, 1], False, places
+                )
             # `@` would copy the gradient; flattened it is a view, in channels-last order too.
             columns = torch.bmm(rows.expand(len(part), -1, -1), part.flatten(2))
-            return F.fold(columns, ctx.size, kernel, padding=tuple(size // 2 for size in kernel))
+            return F.fold(columns, ctx.images, kernel, padding=tuple(size // 2 for size in kernel))
 
-        images = max(1, NUMBERS_AT_ONCE // (kernel.numel() * ctx.size.numel()))
-        return gradient, torch.cat([at_images(part) for part in gradient.split(images)]), None
+        parts = zip(*(whole.split(count) for whole in (gradient, *pooling)), strict=True)
+        at_all = torch.cat([at_images(*part) for part in parts])
+        return gradient, at_all, *[None] * (2 + len(pooling))
 
 
 class Chain(nn.Module):

@@ -102,6 +102,8 @@ class LocalSweep(Submission):
 
     def run(self, states: Mapping[str, State]) -> Outcome:
         """Run what is missing. Ctrl-C gives back what is under way; a full disk ends the sweep."""
+        if "missing" in states.values():
+            self.pool.warm_up()
         for name, state in states.items():
             if state == "missing":
                 job = self.plan.jobs[name]

@@ -16,11 +16,13 @@ from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, TrainingBatches
 from lmsweep.files import Lease
 from lmsweep.margin.batch_norm import sync_batch_norm
+from lmsweep.margin.layers import INPUT
 from lmsweep.seeds import derive_seed
 from lmsweep.training.build import build_adversarial
 from lmsweep.training.checkpoint import METRICS, RunCheckpoint
 from lmsweep.training.evaluate import evaluation_batch
 from lmsweep.training.records import JsonLinesLogger, LossRecord, Mirror, RichProgress, no_mirror
+from lmsweep.training.steps import StepLoop
 from lmsweep.training.world import ALONE, Environment, World
 
 if TYPE_CHECKING:
@@ -79,6 +81,8 @@ def fit(
         profiler=_NoProfiler(),
         default_root_dir=folder,
     )
+    at_images = job.margin is not None and INPUT in job.margin.check(module)
+    trainer.fit_loop.epoch_loop = StepLoop(trainer, weights_only=at_images)
     # The process that started this one handles signals. Lightning's would send messages to other ranks.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     device = trainer.strategy.root_device

@@ -21,8 +21,12 @@ import lmsweep.data.mnist
 import lmsweep.data.toy
 import lmsweep.models
 import lmsweep.training.run
+from lmsweep.methods import method_names
+from lmsweep.provenance import code
 
 lmsweep.data.digits.read()  # took half of the time before a worker trains on them
+method_names()  # imports all methods
+code()  # asks git
 
 gc.freeze()  # what workers inherit is never garbage, and stays shared memory while the collector skips it
 gc.enable()

@@ -7,7 +7,7 @@ from torch import nn
 from torchvision.transforms.v2 import functional as V
 
 from lmsweep.models import common
-from lmsweep.models.common import ImageConv2d, Standardise
+from lmsweep.models.common import ImageBlock, ImageConv2d, Standardise
 
 MEAN, STD = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
 
@@ -51,13 +51,39 @@ def test_the_fast_gradient_at_an_image_is_that_of_the_convolution_once_and_twice
     plain.load_state_dict(fast.state_dict())
     x = torch.rand(3, 1, 5, 4, dtype=torch.float64, requires_grad=True)
 
-    def outcome(layer: nn.Module) -> list[torch.Tensor]:
-        """The gradient at the image, and what the weights and the image do to its length."""
-        y = F.relu(layer(x), inplace=True).square()
-        (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-        everything = [x, *layer.parameters()]
-        return [y, first, *torch.autograd.grad(first.norm() + y.sum(), everything)]
-
-    for ours, theirs in zip(outcome(fast), outcome(plain), strict=True):
+    for ours, theirs in zip(outcome(fast, x), outcome(plain, x), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
     assert torch.equal(fast(x.detach()), plain(x.detach()))
+
+
+def outcome(layer: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    """The gradient at the image, and what the weights and the image do to its length."""
+    y = F.relu(layer(x), inplace=True).square()
+    (first,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    everything = [x, *layer.parameters()]
+    return [y, first, *torch.autograd.grad(first.norm() + y.sum(), everything)]
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_through_pooling_the_gradient_at_an_image_is_that_of_the_layers_once_and_twice(order, monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(common, "NUMBERS_AT_ONCE", 2 * 6 * 7 * 9)  # of five images
+    together = ImageBlock(ImageConv2d(1, 3, 3, padding="same"), nn.MaxPool2d(2), nn.LeakyReLU())
+    together = together.double().to(memory_format=order)
+    plain = nn.Sequential(nn.Conv2d(1, 3, 3, padding="same"), nn.MaxPool2d(2), nn.LeakyReLU()).double()
+    plain.load_state_dict(together.state_dict())
+    x = torch.rand(5, 1, 6, 7, dtype=torch.float64, requires_grad=True)
+    for ours, theirs in zip(outcome(together, x), outcome(plain, x), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_who_looks_inside_a_block_of_images_finds_the_layers_gradient():
+    torch.manual_seed(0)
+    block = ImageBlock(ImageConv2d(1, 3, 3, padding="same"), nn.MaxPool2d(2)).requires_grad_(False)
+    seen = []
+    block[0].register_forward_hook(lambda _, __, output: seen.append(output))
+    x = torch.rand(2, 1, 4, 4, requires_grad=True)
+    y = block(x)
+    inside, at_image = torch.autograd.grad(y.sum(), [seen[0], x])
+    assert torch.equal(inside.sum(), torch.tensor(float(y.numel())))
+    torch.testing.assert_close(at_image, torch.autograd.grad(block[0](x), x, inside)[0])
