@@ -68,6 +68,7 @@ class ThresholdsConfig(Node):
     """`thresholds`: see `lmsweep.attacks.measures.masking.Thresholds`."""
 
     gap: Unit
+    hidden_gradients: Unit
     zero_gradients: Unit
     saturated: Unit
     unstable_predictions: Unit
@@ -145,6 +146,7 @@ def _read_attack(keys: Mapping[str, Any]) -> Attack:
 
 # Raise this when an attack or measurement changes in a way that makes old results incomparable.
 EVALUATION_VERSION = 3
+AUDIT_VERSION = 2  # the same for what an audit measures
 # What an evaluation of decision regions leaves in its folder: the grid, its scores and the data.
 REGIONS_FILE = "regions.npz"
 
@@ -185,5 +187,6 @@ class Measurement:
         if isinstance(self.config, AuditConfig):
             del options["source"]
             options["attack"] = self.config.attack.identity(transfer=False)
+            options["audit"] = AUDIT_VERSION
             del options["thresholds"]  # thresholds judge the evidence, and the store keeps the evidence only
         return options
