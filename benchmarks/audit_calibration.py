@@ -1,32 +1,28 @@
-"""Is the audit's verdict right? `python -m benchmarks.audit_calibration` trains networks, audits and counts.
+"""Is the audit's verdict right? `python -m benchmarks.audit_calibration choosing`, then `... fresh`.
 
-Networks are cells (a way to train, or a trick known to mask gradients) times seeds, on digits and a few on
-MNIST. Cells are split once, at random: limits are chosen on one half, and the confusion matrix is of the
-other half. The truth about a network takes two measurements that the audit does not make. IFGSM claims too
-much when it leaves over 5 points more accuracy than an ensemble with more than twice the audit's budget.
-Gradients are masked when, besides, a trick hides them, or the same IFGSM leaves over 5 points less with
-gradients that nothing hides: in float64, the logits scaled down until softmax does not saturate. Each
-network is a line of outputs/bench/audit_calibration.jsonl, so an interrupted calibration goes on.
+`choosing` audits the networks that limits are chosen with and says which limits are best; they belong into
+conf/audit_limits.yaml. `fresh` audits networks that nobody had looked at when rule and limits were settled,
+and compares verdicts with the truth (benchmarks/audit_truth.py). Each network is a line of
+outputs/bench/audit_calibration.jsonl, so an interrupted calibration goes on.
 """
 
-import copy
 import json
 import os
-import random
-from collections.abc import Callable, Iterator, Mapping
+import sys
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
 import torch
-import torch.nn.functional as F
 from scipy.stats import binomtest
-from torch import Tensor, nn
 
-from lmsweep.attacks import Ensemble, attack_curve, ifgsm, pgd
+from benchmarks.audit_networks import CHOOSING, FRESH, Cell, Trick, images, trained
+from benchmarks.audit_truth import truth, truth_measured
+from lmsweep.attacks import Ensemble
 from lmsweep.attacks.measures.masking import (
     OF_MASKING,
     OF_THE_STRONGEST,
@@ -36,174 +32,51 @@ from lmsweep.attacks.measures.masking import (
     judge,
     measure,
 )
-from lmsweep.attacks.trajectory import logit_margin
 from lmsweep.config.hydra import composed
-from lmsweep.data import digits, mnist
 from lmsweep.files import write_atomically
-from lmsweep.margin import margin_loss
-from lmsweep.models import ConvNet
 
-EPSILONS, SAMPLES, SEEDS = (0.1,), 100, 3
-TRUTH = Ensemble(epsilons=EPSILONS, apgd_steps=100, targets=5, minimal_steps=100, queries=1000)
-TOO_MUCH = 0.05
-LEAD = 8.0  # by which the right logit may lead in the median, where IFGSM is to see every gradient
+EPSILON, SAMPLES = 0.1, {"digits": 100, "MNIST": 50}
 VERDICTS: tuple[Verdict, ...] = ("consistent", "attack too weak to say", "gradients masked")
-Model = Callable[[nn.Module], nn.Module]
+Line = Mapping[str, Any]
 
 
-class Trick(nn.Module):
-    """A network behind something that hides its gradient."""
-
-    def __init__(
-        self, network: nn.Module, *, scale: float = 1.0, levels: int = 0, noise: float = 0.0
-    ) -> None:
-        super().__init__()
-        self.network, self.scale, self.levels, self.noise = network, scale, levels, noise
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
-        if self.levels:
-            x = torch.round(x * self.levels) / self.levels
-        if self.noise:
-            x = x + self.noise * torch.randn_like(x)
-        logits: Tensor = self.scale * self.network(x)
-        return logits
-
-
-def train(make: Callable[[], nn.Module], x: Tensor, y: Tensor, seed: int, **how: Any) -> nn.Module:
-    """Train by cross-entropy, a margin at the input, or on examples of PGD or TRADES."""
+def audited(model: Trick, data: str, seed: int, *, oracle: bool) -> dict[str, Any]:
+    """What the audit sees, by its own defaults, and the truth."""
+    config = composed("audit", ["runs=[none]"])
+    quick = {key: config["attack"][key] for key in ("apgd_steps", "targets", "minimal_steps", "queries")}
+    x, y = (part[: SAMPLES[data]] for part in images(data)[1])
     torch.manual_seed(seed)
-    network = make()
-    steps, rate = how.pop("steps", 300), how.pop("rate", 0.003)
-    pgd_epsilon, trades, margin = how.pop("pgd", 0.0), how.pop("trades", 0.0), how
-    optimizer = torch.optim.Adam(network.parameters(), rate)
-    for step in range(steps):
-        rows = torch.randint(0, len(x), (64,))
-        images, labels = x[rows], y[rows]
-        if pgd_epsilon and not trades:
-            images = pgd(network, images, labels, epsilon=pgd_epsilon, steps=5, seed=step)
-        images = images.clone().requires_grad_(bool(margin))
-        logits = network(images)
-        xent = F.cross_entropy(logits, labels)
-        loss = margin_loss(logits, labels, [images], **margin) if margin else xent
-        if trades:
-            # Near the image, where the answers differ most; the prediction stands in for the label.
-            moved = pgd(network, images, logits.argmax(1), epsilon=pgd_epsilon, steps=5, seed=step)
-            soft = logits.softmax(1)
-            loss = loss + trades * F.kl_div(network(moved).log_softmax(1), soft, reduction="batchmean")
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return network.eval().requires_grad_(False)
-
-
-def cells() -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
-    """By name: the data, how the network is trained, and the trick it hides behind."""
-    inf = float("inf")
-    first, exact = {"exact": False}, {"exact": True}
-    ways: dict[str, dict[str, Any]] = {
-        "xent, 150 steps": {"steps": 150},
-        "xent, 500 steps": {"steps": 500},
-        "xent, 1000 steps": {"steps": 1000},
-        "pgd 0.1": {"pgd": 0.1},
-        "pgd 0.2": {"pgd": 0.2, "steps": 400},
-        "trades 0.1": {"pgd": 0.1, "trades": 6.0},
-        "linf 0.1, first order": {"norm": inf, "gamma": 0.1, **first},
-        "linf 0.5, first order": {"norm": inf, "gamma": 0.5, **first},
-        "linf 2, first order": {"norm": inf, "gamma": 2.0, "steps": 400, **first},
-        "l2 0.5, first order": {"norm": 2, "gamma": 0.5, **first},
-        "l2 4, first order": {"norm": 2, "gamma": 4.0, "steps": 400, **first},
-        "l1 4, first order": {"norm": 1, "gamma": 4.0, **first},
-        "linf 0.1, exact": {"norm": inf, "gamma": 0.1, **exact},
-        "l2 0.5, exact": {"norm": 2, "gamma": 0.5, **exact},
-    }
-    found: dict[str, tuple[str, dict[str, Any], dict[str, Any]]]
-    found = {f"digits, {name}": ("digits", how, {}) for name, how in ways.items()}
-    tricks: dict[str, dict[str, Any]] = {
-        "logits x 100": {"scale": 100.0},
-        "logits x 10000": {"scale": 1e4},
-        "temperature 0.1": {"scale": 10.0},
-        "8 levels": {"levels": 8},
-        "2 levels": {"levels": 2},
-        "noise 0.1": {"noise": 0.1},
-        "noise 0.02": {"noise": 0.02},
-    }
-    found |= {f"digits, {name}": ("digits", {}, trick) for name, trick in tricks.items()}
-    for name in ("xent, 500 steps", "pgd 0.2", "linf 2, first order"):
-        found[f"MNIST, {name}"] = ("mnist", {**ways[name], "rate": 0.001}, {})
-    found["MNIST, logits x 10000"] = ("mnist", {}, {"scale": 1e4})
-    return found
-
-
-def make_network(data: str) -> nn.Module:
-    """The network of a data set."""
-    if data == "mnist":
-        shape = {"channels": [32, 64], "dense": [512, 512], "kernel_size": 5, "pool": [2, 2]}
-        return ConvNet((1, 28, 28), 10, width=0.25, **shape)  # type: ignore[arg-type]
-    return ConvNet((1, 8, 8), 10, channels=[8, 16], dense=[64], kernel_size=3, pool=[2, 2])
-
-
-def examined(model: nn.Module, images: Tensor, labels: Tensor, seed: int) -> dict[str, Any]:
-    """What the audit sees, and what a stronger ensemble leaves."""
-    audit = composed("audit", ["runs=[none]"])
-    quick = {key: audit["attack"][key] for key in ("apgd_steps", "targets", "minimal_steps", "queries")}
-    torch.manual_seed(seed)
+    begun = time.process_time()
     evidence = measure(
         model,
-        [(images, labels)],
-        epsilons=EPSILONS,
-        alpha=audit["alpha"],
-        unbounded_alpha=audit["unbounded_alpha"],
-        attack=Ensemble(epsilons=EPSILONS, **quick),
+        [(x, y)],
+        epsilons=(EPSILON,),
+        alpha=config["alpha"],
+        unbounded_alpha=config["unbounded_alpha"],
+        attack=Ensemble(epsilons=(EPSILON,), **quick),
     )
-    worst = attack_curve(model, [(images, labels)], TRUTH, seed=1).accuracy
-    return {"evidence": evidence.to_dict(), "ensemble": worst}
+    seconds = time.process_time() - begun
+    claimed = evidence.curves["ifgsm"][0]
+    known = truth_measured(model, x, y, claimed, epsilon=EPSILON, alpha=config["alpha"], oracle=oracle)
+    return {"evidence": evidence.to_dict(), "seconds": seconds, **known}
 
 
-@torch.no_grad()
-def unhidden(model: Trick, images: Tensor, labels: Tensor, seed: int) -> list[float]:
-    """The accuracy under IFGSM whose gradients are in plain sight, without the trick."""
-    plain, x = copy.deepcopy(model.network).double(), images.double()
-    lead = float(-logit_margin(plain(x), labels).median())
-    visible = Trick(plain, scale=min(1.0, LEAD / lead))
-    alpha = composed("audit", ["runs=[none]"])["alpha"]
-    torch.manual_seed(seed)
-    found = [ifgsm(visible, x, labels, epsilon=epsilon, alpha=alpha).float() for epsilon in EPSILONS]
-    return [float((model(x).argmax(1) == labels).double().mean()) for x in found]
-
-
-def trained(data: str, how: Mapping[str, Any], seed: int) -> tuple[nn.Module, Tensor, Tensor]:
-    """A network, and the images and labels that it is judged on."""
-    source = digits.load() if data == "digits" else mnist.load(os.environ.get("LMSWEEP_DATA", "data"))
-    pool, test = (
-        (part.x.float() / (255 if part.x.dtype == torch.uint8 else 1), part.y)
-        for part in (source.pool, source.test)
-    )
-    return train(partial(make_network, data), *pool, seed, **how), test[0][:SAMPLES], test[1][:SAMPLES]
-
-
-def truth(line: Mapping[str, Any]) -> Verdict:
+def right_verdict(line: Line) -> Verdict:
     """What the audit should say."""
-    claimed = line["evidence"]["curves"]["ifgsm"]
-    if max(a - b for a, b in zip(claimed, line["ensemble"], strict=True)) <= TOO_MUCH:
-        return "consistent"
-    if cells()[line["cell"]][2]:
-        return "gradients masked"
-    hidden = max(a - b for a, b in zip(claimed, line["unhidden"], strict=True))
-    return "gradients masked" if hidden > TOO_MUCH else "attack too weak to say"
+    return truth(line["evidence"]["curves"]["ifgsm"][0], line["left"], line["unhidden"])
 
 
-def verdict(line: Mapping[str, Any], thresholds: Thresholds) -> Verdict:
+def verdict(line: Line, thresholds: Thresholds) -> Verdict:
     """What the audit says."""
     return judge(Evidence(**line["evidence"]), thresholds)[0]
 
 
-def right(lines: list[dict[str, Any]], thresholds: Thresholds) -> int:
+def right(lines: list[Line], thresholds: Thresholds) -> int:
     """How many verdicts are right."""
-    return sum(verdict(line, thresholds) == truth(line) for line in lines)
+    return sum(verdict(line, thresholds) == right_verdict(line) for line in lines)
 
 
-def chosen(lines: list[dict[str, Any]], thresholds: Thresholds) -> Thresholds:
+def chosen(lines: list[Line], thresholds: Thresholds) -> Thresholds:
     """The limits with most right verdicts; of equally good ones those nearest to the limits before."""
     for name in dict.fromkeys(("gap", *OF_MASKING, *OF_THE_STRONGEST)):
         before = getattr(thresholds, name)
@@ -220,54 +93,69 @@ def share(count: int, total: int) -> str:
     return f"{count} of {total}: {count / total:.1%} [{low:.1%}, {high:.1%}]"
 
 
-def report(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """Chosen limits, the confusion matrix of the half that did not choose, and flips between seeds."""
-    names = sorted(cells())
-    random.Random(0).shuffle(names)  # noqa: S311 - no secret
-    choosing = set(names[: len(names) // 2])
-    first = [line for line in lines if line["cell"] in choosing]
-    second = [line for line in lines if line["cell"] not in choosing]
-    before = Thresholds(**composed("audit", ["runs=[none]"])["thresholds"])
-    limits = chosen(first, before)
-    yield f"{len(first)} networks chose; limits before {asdict(before)}, chosen {asdict(limits)}"
-    yield f"right on those {right(first, limits)}, before {right(first, before)}"
+def report(lines: list[Line], limits: Thresholds) -> Iterator[str]:
+    """The confusion matrix, shares of right verdicts, what is wrong, and flips between seeds."""
     for word in VERDICTS:
-        words = [verdict(line, limits) for line in second if truth(line) == word]
+        words = [verdict(line, limits) for line in lines if right_verdict(line) == word]
         yield f"truth {word}: " + ", ".join(f"{one} {words.count(one)}" for one in VERDICTS)
-    yield f"right {share(right(second, limits), len(second))}"
-    believed = sum((verdict(line, limits) == VERDICTS[0]) == (truth(line) == VERDICTS[0]) for line in second)
-    yield f"right about whether IFGSM claims too much {share(believed, len(second))}"
-    for name in names:
-        cell = [line for line in lines if line["cell"] == name]
-        found, truths = [verdict(line, limits) for line in cell], [truth(line) for line in cell]
-        if len({*found, *truths}) > 1:
-            gaps = [round(Evidence(**line["evidence"]).gap[0], 3) for line in cell]
-            half = "chose" if name in choosing else "reported"
-            yield f"{name} ({half}): verdicts {found}, truth {truths}, gaps {gaps}"
+    yield f"right {share(right(lines, limits), len(lines))}"
+    first = VERDICTS[0]
+    believed = sum((verdict(line, limits) == first) == (right_verdict(line) == first) for line in lines)
+    yield f"right about whether IFGSM claims too much {share(believed, len(lines))}"
+    for line in lines:
+        said, true = verdict(line, limits), right_verdict(line)
+        if said != true:
+            yield f"wrong: {line['cell']}, seed {line['seed']}: {said}, truth {true}; {numbers(line)}"
+    for cell in dict.fromkeys(line["cell"] for line in lines):
+        seeds = [line for line in lines if line["cell"] == cell]
+        found = [verdict(line, limits) for line in seeds]
+        if len(set(found)) > 1:
+            truths = [right_verdict(line) for line in seeds]
+            yield f"seeds differ: {cell}: {found}, truth {truths}; " + "; ".join(map(numbers, seeds))
 
 
-def main() -> None:
-    """Measure what is missing, then report."""
+def numbers(line: Line) -> str:
+    """What decides about a network."""
+    evidence = Evidence(**line["evidence"])
+    signs = {name: value for name, value in evidence.signs.items() if value}
+    shown = {"gap": evidence.gap[0], "truth": evidence.curves["ifgsm"][0] - line["left"], **signs}
+    shown["truth hidden"] = evidence.curves["ifgsm"][0] - line["unhidden"]
+    return ", ".join(f"{name} {value:.2f}" for name, value in shown.items())
+
+
+def wanted(cells: Mapping[str, Cell]) -> list[tuple[str, int]]:
+    """The networks, one seed of every cell before the next; MNIST last, because it costs the most."""
+    found = [(name, seed) for name, cell in cells.items() for seed in cell.seeds]
+    return sorted(found, key=lambda one: (one[1], cells[one[0]].data == "MNIST"))
+
+
+def main(half: str, measuring: str = "measure") -> None:
+    """Measure what is missing of a half, then report; with "report" as a second word, only report."""
     torch.set_num_threads(1)
-    path = Path(os.environ.get("LMSWEEP_OUTPUTS", "outputs")) / "bench" / "audit_calibration.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    cells = {"choosing": CHOOSING, "fresh": FRESH}[half]
+    folder = Path(os.environ.get("LMSWEEP_OUTPUTS", "outputs")) / "bench"
+    path = folder / "audit_calibration.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    done = {(line["cell"], line["seed"]): line for line in lines}
-    wanted = [(name, seed) for seed in range(SEEDS) for name in cells()]
-    # MNIST last, and two seeds of it, because one of its networks costs as much as ten others.
-    for name, seed in sorted(wanted, key=lambda one: one[0].startswith("MNIST")):
-        data, how, trick = cells()[name]
-        line = done.get((name, seed), {})
-        if "unhidden" in line or (data == "mnist" and seed >= 2):
+    done: dict[tuple[str, int], Line] = {(line["cell"], line["seed"]): line for line in lines}
+    for name, seed in wanted(cells):
+        if (name, seed) in done or measuring == "report":
             continue
-        network, images, labels = trained(data, how, seed)
-        model = Trick(network, **trick)
-        line = line or {"cell": name, "seed": seed, **examined(model, images, labels, seed)}
-        done[name, seed] = {**line, "unhidden": unhidden(model, images, labels, seed)}
-        write_atomically(path, "".join(json.dumps(one) + "\n" for one in done.values()))
-        print(name, seed, truth(done[name, seed]), flush=True)
-    print(*report([*done.values()]), sep="\n")
+        data = cells[name].data
+        # Its own code costs four times the rest, so it has a say where it counts and is affordable.
+        oracle = half == "fresh" and data == "digits"
+        model = trained(name, cells[name], seed, folder / "audit_networks")
+        done[name, seed] = {"cell": name, "seed": seed, **audited(model, data, seed, oracle=oracle)}
+        write_atomically(path, "".join(json.dumps(line) + "\n" for line in done.values()))
+        print(name, seed, f"{done[name, seed]['seconds']:.1f} s", flush=True)
+    found = [done[one] for one in wanted(cells) if one in done]
+    limits = Thresholds(**composed("audit", ["runs=[none]"])["thresholds"])
+    print(f"{half}: {len(found)} of {len(wanted(cells))} networks, limits of conf/audit_limits.yaml")
+    print(*report(found, limits), sep="\n")
+    if half == "choosing":
+        best = chosen(found, limits)
+        print(f"best limits {asdict(best)}: right {share(right(found, best), len(found))}")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

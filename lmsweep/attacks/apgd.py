@@ -26,7 +26,7 @@ from lmsweep.attacks.trajectory import (
 )
 from lmsweep.seeds import derive_seed
 
-APGDLoss = Literal["xent", "margin", "dlr", "dlr_targeted"]
+APGDLoss = Literal["xent", "log_odds", "margin", "dlr", "dlr_targeted"]
 MOMENTUM = 0.75  # weight of the new step; the rest repeats the last one
 PROGRESS = 0.75  # share of steps since the last checkpoint that must have climbed, or the step is halved
 # In l1: radii and shares of the steps of the three stages, share of entries a step changes at first, and how
@@ -300,7 +300,7 @@ def _checked_l1(state: _State, epsilon: float) -> _State:
 class APGD(BallAttack):
     """Every epsilon has ascents of its own; a sample that a smaller one fooled has none."""
 
-    loss: Annotated[APGDLoss, Field(description="xent, margin, dlr or dlr_targeted")] = "xent"
+    loss: Annotated[APGDLoss, Field(description="xent, log_odds, margin, dlr or dlr_targeted")] = "xent"
     steps: Count
     restarts: Count = 1
     targets: Count = 9

@@ -29,7 +29,7 @@ Strengths = Annotated[
 Positive = Annotated[float, Field(gt=0, description="a number > 0")]
 Count = Annotated[int, Field(ge=1, description="a whole number >= 1")]
 Flag = Annotated[bool, Field(description="true or false")]
-Loss = Annotated[AttackLoss, Field(description="xent, margin or dlr")]
+Loss = Annotated[AttackLoss, Field(description="xent, log_odds, margin or dlr")]
 NormName = Annotated[Norm, Field(description="l1, l2 or linf")]
 Target = Annotated[Literal["none", "least_likely"], Field(description="none or least_likely")]
 

@@ -36,7 +36,7 @@ def fgsm(
         x: (batch, ...) images.
         y: the true classes; with `targeted` the classes to reach.
         epsilon: size of the step in every pixel.
-        loss: "xent" as in the paper, or "margin", the logit margin.
+        loss: "xent" as in the paper, or another of `attack_loss`.
         targeted: go down instead of up.
         clip_pixels: keep the result in [0, 1].
     """

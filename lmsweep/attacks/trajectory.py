@@ -18,20 +18,24 @@ from lmsweep.attacks.balls import Norm, per_sample, project, steepest
 from lmsweep.margin.temporary import frozen
 
 P = ParamSpec("P")
-AttackLoss = Literal["xent", "margin", "dlr"]
+AttackLoss = Literal["xent", "log_odds", "margin", "dlr"]
 
 
 def attack_loss(logits: Tensor, labels: Tensor, loss: AttackLoss) -> Tensor:
     """Return one value per sample that grows as the network moves away from `labels`.
 
     In float32 the gradient of cross-entropy is exactly zero once the other classes' probabilities
-    underflow, about 104 below in logits, and its sign then moves nothing. The logit margin (best other
+    underflow, about 104 below in logits, and its sign then moves nothing. The log odds against the label are
+    log(exp(cross-entropy) - 1): they grow where cross-entropy grows, so the sign of their gradient is what
+    the sign of cross-entropy's is without rounding, however far the label leads. The logit margin (best other
     class minus the label's, as in Carlini & Wagner, 2017) has a gradient wherever the network has one, and so
     has the difference of logits ratio, which a factor before all logits does not change either.
     """
     precise = logits if logits.dtype == torch.float64 else logits.float()
     if loss == "xent":
         return F.cross_entropy(precise, labels, reduction="none")
+    if loss == "log_odds":
+        return soft_logit_margin(precise, labels)
     if loss == "margin":
         return logit_margin(precise, labels)
     if loss == "dlr":
@@ -44,6 +48,15 @@ def logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
     column = labels.unsqueeze(1)
     other = logits.scatter(1, column, -torch.inf).amax(1)
     return other - logits.gather(1, column).squeeze(1)
+
+
+def soft_logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
+    """The log odds against the label: log sum over other classes of exp z, minus the label's z.
+
+    It is a smooth bound on the logit margin.
+    """
+    column = labels.unsqueeze(1)
+    return logits.scatter(1, column, -torch.inf).logsumexp(1) - logits.gather(1, column).squeeze(1)
 
 
 def logits_ratio(logits: Tensor, labels: Tensor, targets: Tensor | None = None) -> Tensor:

@@ -126,6 +126,7 @@ def _attack(config: EvaluationConfig) -> None:
 ROWS = {
     "fgsm": "FGSM, one step",
     "ifgsm": "IFGSM, cross-entropy",
+    "ifgsm_log_odds": "IFGSM, nothing hidden",
     "apgd_margin": "APGD, logit margin",
     "apgd_xent": "APGD, cross-entropy",
     "minimal": "smallest perturbation",

@@ -75,6 +75,7 @@ class ThresholdsConfig(Node):
     """`thresholds`: see `lmsweep.attacks.measures.masking.Thresholds`."""
 
     gap: Unit
+    hidden_gradients: Unit
     zero_gradients: Unit
     saturated: Unit
     unstable_predictions: Unit
@@ -105,7 +106,7 @@ class AuditConfig(StoredRunsConfig, AuditKeys):
         """The part that can change the evidence. Thresholds judge the evidence, and only that is stored."""
         config = super().identity_dict()
         del config["source"], config["thresholds"]
-        return {**config, "attack": self.attack.identity(transfer=False)}
+        return {**config, "attack": self.attack.identity(transfer=False), "audit": AUDIT_VERSION}
 
 
 class OwnAuditConfig(AuditKeys, MeasuredConfig):
@@ -150,6 +151,7 @@ def parse_as(schema: type[C], config: Mapping[str, Any]) -> C:
 
 # Raise this when an attack or measurement changes in a way that makes old results incomparable.
 EVALUATION_VERSION = 3
+AUDIT_VERSION = 2  # the same for an audit alone
 # What an evaluation of decision regions leaves in its folder: the grid, its scores and the data.
 REGIONS_FILE = "regions.npz"
 

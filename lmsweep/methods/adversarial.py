@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmsweep.attacks.trajectory import logit_margin, per_sample, project
+from lmsweep.attacks.trajectory import logit_margin, per_sample, project, soft_logit_margin
 from lmsweep.margin.temporary import frozen
 from lmsweep.methods.method import Count, Method, Positive, Step
 
@@ -73,12 +73,6 @@ class Trades(InABall):
             start = x + 0.001 * noise(step)  # at x itself the divergence has no gradient
             moved = self.climbed(lambda image: divergence(clean, network(image)), x, start)
         return self.beta * divergence(step.logits, step.again(moved)).mean()
-
-
-def soft_logit_margin(logits: Tensor, targets: Tensor) -> Tensor:
-    """log sum over other classes of exp z, minus the label's z: a smooth bound on the logit margin."""
-    column = targets.unsqueeze(1)
-    return logits.scatter(1, column, -torch.inf).logsumexp(1) - logits.gather(1, column).squeeze(1)
 
 
 def nearest_on_the_line(network: nn.Module, x: Tensor, far: Tensor, y: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The attack's losses against loops, and where cross-entropy has no gradient left."""
 
+import copy
 import math
 
 import pytest
@@ -21,8 +22,26 @@ def test_losses_are_what_their_formulas_say(dtype):
         assert float(xent[i]) == pytest.approx(math.log(sum(map(math.exp, row))) - row[y[i]], abs=1e-5)
 
 
+def test_log_odds_grow_with_cross_entropy_and_lose_nothing_to_rounding(net, test_set):
+    x, y = test_set
+    exact, visible = copy.deepcopy(net).double(), x.double()
+    logits = exact(visible)
+    odds, xent = attack_loss(logits, y, "log_odds"), attack_loss(logits, y, "xent")
+    torch.testing.assert_close(odds, xent.expm1().log(), rtol=1e-6, atol=1e-6)
+    # By the chain rule the gradient is that of cross-entropy times something positive.
+    with frozen(exact):
+        wanted = input_gradient(exact, visible, y, "xent").gradient
+        found = input_gradient(exact, visible, y, "log_odds").gradient
+    factor = xent.exp() / xent.expm1()
+    torch.testing.assert_close(found, wanted * factor.view(-1, 1, 1, 1), rtol=1e-6, atol=1e-9)
+    # Where float32 sees none of cross-entropy's gradient, as many samples as ever have this one.
+    saturated = Scaled(net, 2.0**14)
+    with frozen(saturated):
+        assert not is_zero(input_gradient(saturated, x, y, "log_odds").gradient).any()
+
+
 def test_an_unknown_loss_is_refused():
-    with pytest.raises(ValueError, match="xent, margin"):
+    with pytest.raises(ValueError, match="xent, log_odds, margin"):
         attack_loss(torch.zeros(1, 2), torch.zeros(1, dtype=torch.long), "hinge")
 
 

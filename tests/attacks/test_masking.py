@@ -11,10 +11,12 @@ from lmsweep.attacks import FGSM, IFGSM, Ensemble, masking
 from lmsweep.attacks.attack import Clean
 from lmsweep.attacks.measures.indicators import ADVICE, incomplete_optimisation, unstable_predictions
 from lmsweep.attacks.measures.masking import Evidence, Thresholds, judge, measure
+from lmsweep.attacks.measures.randomness import steady
 from tests.attacks.conftest import Scaled
 
 THRESHOLDS = Thresholds(
     gap=0.1,  # steps as long as here cost IFGSM some points
+    hidden_gradients=0.05,
     zero_gradients=0.05,
     saturated=0.1,
     unstable_predictions=0.1,
@@ -79,13 +81,16 @@ def saturated(nets, test_set):
 def test_a_plain_network_is_consistent(sound):
     assert sound.epsilons == (0.1, 0.2)
     assert list(sound.curves) == [
-        *("fgsm", "ifgsm", "apgd_margin", "apgd_xent", "minimal", "apgd_targeted", "search", "transfer")
+        *("fgsm", "ifgsm", "ifgsm_log_odds", "apgd_margin", "apgd_xent"),
+        *("minimal", "apgd_targeted", "search", "transfer"),
     ]
     for curve in sound.curves.values():
         assert all(left <= accuracy for left, accuracy in zip(sound.worst, curve, strict=True))
     assert sound.worst[0] >= sound.worst[1]
     verdict, reasons = judge(sound, THRESHOLDS)
     assert verdict == "consistent", reasons
+    # Nothing is hidden, so nothing is gained, but for a few roundings.
+    assert sound.indicators["hidden_gradients"] <= 0.01
 
 
 def test_a_saturated_network_is_masked_and_the_reasons_say_why_and_what_to_do(saturated, sound):
@@ -96,6 +101,7 @@ def test_a_saturated_network_is_masked_and_the_reasons_say_why_and_what_to_do(sa
         assert part in text
     assert saturated.indicators["zero_gradients"] > 0.9
     assert saturated.indicators["every_unconstrained_fails"] == 0
+    assert saturated.indicators["hidden_gradients"] > 0.3
     # The factor hides the gradient of cross-entropy from IFGSM and nothing from the others.
     assert max(abs(a - b) for a, b in zip(saturated.worst, sound.worst, strict=True)) <= 0.03
 
@@ -110,6 +116,25 @@ def test_a_network_that_rounds_its_input_is_masked(net, test_set):
     weak = FEW.model_copy(update={"queries": 1})
     evidence = replace(examine(Rounding(net), test_set, attack=weak), worst=evidence.curves["ifgsm"])
     assert judge(evidence, THRESHOLDS)[0] == "attack too weak to say"
+
+
+def test_a_network_that_draws_is_judged_by_its_mean_and_its_gradient_is_averaged(net, test_set):
+    data = [(test_set[0][:60], test_set[1][:60])]
+    noisy = Noisy(net)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        before = torch.random.get_rng_state()
+        seen = steady(noisy, data, seed=3)
+        assert seen.draws
+        assert torch.equal(seen.judge(data[0][0]), seen.judge(data[0][0]))
+        assert not torch.equal(seen.judge(data[0][0]), seen.attacked(data[0][0]))
+        assert torch.equal(torch.random.get_rng_state(), before)
+        few = FEW.model_copy(update={"queries": 20, "apgd_steps": 8, "minimal_steps": 8, "targets": 1})
+        evidence = measure(noisy, data, epsilons=(0.1,), alpha=0.02, unbounded_alpha=0.1, attack=few)
+    # One lucky draw is no success, so not every wrong answer of a single draw counts.
+    assert evidence.clean > 0.8
+    assert evidence.indicators["unstable_predictions"] < 0.5
+    assert not steady(net, data, seed=3).draws
 
 
 def test_predictions_are_unstable_where_the_network_draws(net, test_set):
@@ -159,6 +184,7 @@ def test_every_argument_reaches_its_attack(nets, test_set, monkeypatch):
     seen = []
 
     def spy(*arguments, curve, **options):
+        assert arguments[0] is nets[0] or arguments[0] is nets[1]
         seen.append((arguments[-1], options.get("seed"), options.get("early_stop")))
         return curve(*arguments, **options)
 
@@ -178,6 +204,7 @@ def test_every_argument_reaches_its_attack(nets, test_set, monkeypatch):
     strong = Ensemble(epsilons=(0.1, 0.2), **small)
     claim = IFGSM(epsilons=(0.1, 0.2), alpha=0.05)
     expected = [(FGSM(epsilons=(0.1, 0.2)), 7, False), (claim, 7, False), (claim, 7, True)]
+    expected += [(claim.model_copy(update={"loss": "log_odds"}), 7, False)]
     expected += [(member, 7, True) for member in strong.members().values()]
     expected += [(IFGSM(epsilons=(1.0,), alpha=0.5), None, None)]
     assert seen[: len(expected)] == expected

@@ -91,5 +91,5 @@ def test_the_strong_attack_of_an_audit_can_be_autoattack(runs):
     )
     measurement, stored = audit_measurement(config, find_run(outputs, ids["xent0"]))
     results = run_job(evaluation_job(measurement, stored))
-    assert list(results["evidence"]["curves"]) == ["fgsm", "ifgsm", "autoattack"]
+    assert list(results["evidence"]["curves"]) == ["fgsm", "ifgsm", "ifgsm_log_odds", "autoattack"]
     assert results["attack"]["kind"] == "autoattack"

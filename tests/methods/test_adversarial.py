@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from lmsweep.attacks import IFGSM, attack_curve
+from lmsweep.attacks.trajectory import soft_logit_margin
 from lmsweep.data import EvaluationBatches
 from lmsweep.margin.temporary import frozen
 from lmsweep.methods import Step
@@ -15,7 +16,6 @@ from lmsweep.methods.adversarial import (
     climb,
     divergence,
     nearest_on_the_line,
-    soft_logit_margin,
 )
 from lmsweep.seeds import Share
 from lmsweep.training.run import prepare_run, run

@@ -65,6 +65,7 @@ def attack_curve(
     *,
     seed: int = 0,
     early_stop: bool = True,
+    judge: nn.Module | None = None,
     remember: Remember = afresh,
 ) -> Curve:
     """Attack `model` with examples made on itself (white-box).
@@ -74,9 +75,11 @@ def attack_curve(
     and in `transfer_curves`; untargeted, that accuracy can only be higher. Either can rise with the strength;
     it cannot where a larger epsilon's way begins with the whole of a smaller one's, which takes early stop,
     untargeted IFGSM with the least number of steps, and epsilons that are multiples of alpha.
-    `remember` is asked for every batch.
+    `judge` answers in the network's place once the examples are made, where the network's own answers are
+    drawn at random. `remember` is asked for every batch.
     """
-    (curve,) = _curves(model, {"self": model}, batches, attack, seed, early_stop, remember).values()
+    answers = {"self": model if judge is None else judge}
+    (curve,) = _curves(model, answers, batches, attack, seed, early_stop, remember).values()
     return curve
 
 
