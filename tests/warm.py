@@ -1,6 +1,7 @@
-"""Commands in processes that are forked from a server which has torch imported: a second instead of five.
+"""Commands in processes that are forked from a server which has their imports: a second instead of five.
 
-Tests of the start itself, of imports and of signals start Python afresh.
+Workers that such a command starts come from the same server, not from one of their own. Tests of the start
+itself, of imports and of signals start Python afresh.
 """
 
 import multiprocessing
@@ -11,15 +12,24 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 
-HANGS_AFTER_SECONDS = 1200.0
+from lmsweep import processes
+
+HANGS_AFTER_SECONDS = 1800.0
+# What most commands import; last the modules of workers, because the collector skips what is there by then.
+PRELOADED = (
+    *("lmsweep.commands.run", "lmsweep.commands.reproduce", "lmsweep.commands.figures"),
+    *("lmsweep.commands.evaluations", "lmsweep.commands.store", "lmsweep.training.preload"),
+)
 _context = multiprocessing.get_context("forkserver")
 
 
 def call(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`python -m MODULE ARGUMENTS`, with these variables beside the present ones."""
-    _context.set_forkserver_preload(["lmsweep.training.preload"])
+    _context.set_forkserver_preload(list(PRELOADED))
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
         process = _context.Process(
@@ -38,12 +48,36 @@ def call(module: str, *arguments: str, **environment: str) -> subprocess.Complet
 def _become(
     module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, out: Path, err: Path
 ) -> None:
-    os.environ.clear()
-    os.environ.update(environment)
+    _take_over(environment, out, err)
     os.chdir(folder)
-    for path, descriptor in ((out, 1), (err, 2)):
-        with path.open("wb") as file:
-            os.dup2(file.fileno(), descriptor)
+    _fork_workers_from_this_server(out, err)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _take_over(environment: Mapping[str, str], out: Path, err: Path) -> None:
+    """Have these variables and no others, and write to the ends of these files."""
+    os.environ.clear()
+    os.environ.update(environment)
+    for path, descriptor in ((out, 1), (err, 2)):
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), descriptor)
+
+
+def _fork_workers_from_this_server(out: Path, err: Path) -> None:
+    """Keep the command from starting a server that would import everything again."""
+    forkserver._forkserver.ensure_running = lambda: None  # its address came with the fork
+    fork = processes._fork
+
+    def fork_here(arguments, name):
+        processes._work = partial(_work_as_child, dict(os.environ), out, err)
+        return fork(arguments, name)
+
+    processes._fork = fork_here
+
+
+def _work_as_child(environment: Mapping[str, str], out: Path, err: Path, *arguments) -> None:
+    """What a worker does, with what it would have inherited from a server of the command's own."""
+    _take_over(environment, out, err)
+    processes._work(*arguments)

@@ -1,16 +1,14 @@
 """Every figure by one command, at a size that tests can afford: trained, attacked, drawn, reported."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from lmsweep.config.sweeps import sweep_names
 from lmsweep.figures.table import read_csv, write_csv
+from tests import warm
 
 ONE = "fig10_mnist_gaussian"  # few runs, and evaluations of them
 METHODS = "figX_methods"  # as many runs as half of the other figures; made with two of its methods only
@@ -28,13 +26,7 @@ TINY = (
 
 
 def call(outputs, word, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "lmsweep", word, *arguments],
-        env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs)},
-        capture_output=True,
-        text=True,
-        timeout=1800,
-    )
+    return warm.call("lmsweep", word, *arguments, LMSWEEP_OUTPUTS=str(outputs))
 
 
 def made(*figures):

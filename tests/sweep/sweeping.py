@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests import warm
+
 TINY = ("trainer.max_steps=20", "trainer.val_every=10", "trainer.batch_size=16", "model.width=2")
 
 
@@ -34,7 +36,8 @@ def finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 
 def sweep(outputs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return finish(start(outputs, *arguments))
+    """A sweep that nothing disturbs, from its start to its end."""
+    return warm.call("lmsweep", "-m", *arguments, LMSWEEP_OUTPUTS=str(outputs))
 
 
 def folders(outputs: Path) -> list[Path]:

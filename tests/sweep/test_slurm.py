@@ -4,14 +4,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
+from tests.commands.test_reproduce import call
 from tests.sweep.slurm_cluster import NODES, CannotStartError, SlurmCluster
-from tests.sweep.sweeping import TINY, environment, finish, metrics, start, statuses, sweep, wait_until
+from tests.sweep.sweeping import TINY, finish, metrics, start, statuses, sweep, wait_until
 from tests.sweep.telling import WAITS_AT
 
 pytestmark = pytest.mark.slow
@@ -49,8 +48,8 @@ def waiting(outputs):
 
 
 def status_of(outputs):
-    command = [sys.executable, "-m", "lmsweep", "status", "--json"]
-    answer = subprocess.run(command, env=environment(outputs), capture_output=True, text=True, check=True)
+    answer = call(outputs, "status", "--json")
+    assert answer.returncode == 0, answer.stderr
     return {row["run"]: row for row in json.loads(answer.stdout)["runs"]}
 
 
@@ -215,19 +214,14 @@ FIGURE = (
 )
 
 
-def reproduce(outputs, *words):
-    command = [sys.executable, "-m", "lmsweep", "reproduce", *FIGURE, *words]
-    return subprocess.run(command, env=environment(outputs), capture_output=True, text=True, timeout=1200)
-
-
 def test_a_whole_figure_on_the_cluster_is_that_of_this_machine(cluster, tmp_path):
     """With wait=false each call goes on with what can be done next: train, evaluate, draw."""
     here, there = tmp_path / "here", tmp_path / "there"
-    locally = reproduce(here)
+    locally = call(here, "reproduce", *FIGURE)
     assert locally.returncode == 0, locally.stderr
     slurm = (*ON_SLURM, "hydra.launcher.wait=false", "hydra.launcher.runs_per_job=10")
     for stage in ("runs are on their way", "evaluations are on their way", "Done in"):
-        called = reproduce(there, *slurm)
+        called = call(there, "reproduce", *FIGURE, *slurm)
         assert called.returncode == 0, called.stderr
         assert stage in called.stdout
         wait_until(lambda: not cluster.call("squeue", "--noheader").strip(), 1200)

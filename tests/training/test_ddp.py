@@ -14,7 +14,9 @@ import torch
 from lmsweep.commands.jobs import cost_key
 from lmsweep.errors import ConfigError
 from lmsweep.training.ranks import task_of
+from tests import warm
 from tests.config.test_run import config, identity
+from tests.sweep.sweeping import sweep
 from tests.training import two_ranks
 
 # With all that has to be shared out: augmentation, adversarial examples, momentum; an uneven validation set.
@@ -82,7 +84,8 @@ def assert_same(run: Path, other: Path, tolerance: float) -> None:
 @pytest.fixture(scope="module")
 def alone(made_once) -> Path:
     def make(outputs: Path) -> Path:
-        finish(start(outputs, *SHORT))
+        done = warm.call("lmsweep", *SHORT, LMSWEEP_OUTPUTS=str(outputs))
+        assert done.returncode == 0, done.stderr
         return only_run(outputs)
 
     return made_once("alone", make)
@@ -136,10 +139,9 @@ def test_the_others_leave_no_trace(alone, together):
 @pytest.mark.slow
 def test_inside_a_sweep(alone, tmp_path):
     """Two runs of two processes each, at once; in one of them rank 1 fails."""
-    sweep = start(tmp_path, "-m", *SHORT, *DDP, "model.fails=-1,1", "hydra.launcher.jobs=2")
-    _, err = sweep.communicate(timeout=600)
-    assert sweep.returncode == 1
-    assert err.splitlines()[-1] == "1 of 2 runs failed; the others are complete."
+    done = sweep(tmp_path, *SHORT, *DDP, "model.fails=-1,1", "hydra.launcher.jobs=2")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "1 of 2 runs failed; the others are complete."
     runs = {path.name: path for path in (tmp_path / "runs").iterdir() if path.is_dir()}
     assert_same(runs.pop(alone.name), alone, tolerance=1e-5)
     (failed,) = runs.values()
