@@ -7,6 +7,7 @@ itself, of imports and of signals start Python afresh.
 import multiprocessing
 import os
 import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,22 +28,53 @@ PRELOADED = (
 _context = multiprocessing.get_context("forkserver")
 
 
-def call(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`python -m MODULE ARGUMENTS`, with these variables beside the present ones."""
-    _context.set_forkserver_preload(list(PRELOADED))
-    with tempfile.TemporaryDirectory() as folder:
-        out, err = Path(folder, "out"), Path(folder, "err")
-        process = _context.Process(
-            target=_become, args=(module, arguments, {**os.environ, **environment}, Path.cwd(), out, err)
+class Started:
+    """A command under way, with what tests use of `subprocess.Popen`."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
+        self.args = ["python", "-m", *words]
+        self._files = tempfile.TemporaryDirectory()
+        self._out, self._err = (Path(self._files.name, name) for name in ("out", "err"))
+        module, *arguments = words
+        _context.set_forkserver_preload(list(PRELOADED))
+        self._process = _context.Process(
+            target=_become, args=(module, arguments, environment, folder, self._out, self._err)
         )
-        process.start()
-        process.join(HANGS_AFTER_SECONDS)
-        if process.exitcode is None:
-            process.kill()
-            process.join()
-            raise TimeoutError(f"python -m {module} did not end within {HANGS_AFTER_SECONDS:.0f} s")
-        words = ["python", "-m", module, *arguments]
-        return subprocess.CompletedProcess(words, process.exitcode, out.read_text(), err.read_text())
+        self._process.start()
+        self.kill = self._process.kill
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def communicate(self, timeout: float = HANGS_AFTER_SECONDS) -> tuple[str, str]:
+        """What the command said, when it has ended."""
+        self._process.join(timeout)
+        if self.returncode is None:
+            self.kill()
+            self._process.join()
+            raise TimeoutError(f"{shlex.join(self.args)} did not end within {timeout:.0f} s")
+        with self._files:
+            return tuple(file.read_text() if file.exists() else "" for file in (self._out, self._err))
+
+
+def start(module: str, *arguments: str, **environment: str) -> Started:
+    """Begin `python -m MODULE ARGUMENTS`, with these variables beside the present ones."""
+    return Started([module, *arguments], {**os.environ, **environment}, Path.cwd())
+
+
+def call(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Do that, and wait for its end."""
+    return completed(start(module, *arguments, **environment))
+
+
+def completed(started: Started | subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+    """A command that was started, when it has ended."""
+    out, err = started.communicate(timeout=HANGS_AFTER_SECONDS)
+    return subprocess.CompletedProcess(started.args, started.returncode, out, err)
 
 
 def _become(

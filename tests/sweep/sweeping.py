@@ -20,7 +20,12 @@ def environment(outputs: Path) -> dict[str, str]:
     return {**os.environ, "LMSWEEP_OUTPUTS": str(outputs)}
 
 
-def start(outputs: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(outputs: Path, *arguments: str) -> warm.Started:
+    return warm.start("lmsweep", "-m", *arguments, LMSWEEP_OUTPUTS=str(outputs))
+
+
+def start_afresh(outputs: Path, *arguments: str) -> subprocess.Popen[str]:
+    """For signals: nothing of the process was made by a test."""
     return subprocess.Popen(
         command(*arguments),
         env=environment(outputs),
@@ -30,14 +35,9 @@ def start(outputs: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    out, err = process.communicate(timeout=1200)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
 def sweep(outputs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A sweep that nothing disturbs, from its start to its end."""
-    return warm.call("lmsweep", "-m", *arguments, LMSWEEP_OUTPUTS=str(outputs))
+    return warm.completed(start(outputs, *arguments))
 
 
 def folders(outputs: Path) -> list[Path]:

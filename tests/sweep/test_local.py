@@ -17,16 +17,17 @@ from lmsweep.config.hydra import config_folder
 from lmsweep.store.sweeps import runs_of
 from tests.sweep.sweeping import (
     TINY,
-    finish,
     folders,
     metrics,
     running,
     start,
+    start_afresh,
     states,
     statuses,
     sweep,
     wait_until,
 )
+from tests.warm import completed
 
 # Long enough to be hit, with what an interruption could spoil: dropout and momentum.
 TWELVE = (
@@ -71,7 +72,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_results_bit_for_bit(undi
                 os.kill(pid, signal.SIGKILL)
         time.sleep(moments.uniform(0, 0.6))
         parent.kill()
-        finish(parent)
+        completed(parent)
         look()
     assert len(finished) < 12, "the kills came too late to disturb anything"
     done = sweep(tmp_path, *TWELVE)
@@ -85,7 +86,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_results_bit_for_bit(undi
 @pytest.mark.slow
 def test_two_sweeps_at_once_share_the_work(undisturbed, tmp_path):
     both = [start(tmp_path, *TWELVE) for _ in range(2)]
-    for done in [finish(process) for process in both]:
+    for done in map(completed, both):
         assert done.returncode == 0, done.stderr
     # Every claim is an attempt: twelve of them for twelve runs.
     assert sum(status["attempt"] for status in statuses(tmp_path).values()) == 12
@@ -97,11 +98,11 @@ def test_two_sweeps_at_once_share_the_work(undisturbed, tmp_path):
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
 )
 def test_stopped_it_gives_everything_back_and_goes_on_later(request, tmp_path, how, exit_status):
-    parent = start(tmp_path, *TWELVE)
+    parent = start_afresh(tmp_path, *TWELVE)
     wait_until(lambda: running(tmp_path))
     workers = running(tmp_path)
     parent.send_signal(how)
-    stopped = finish(parent)
+    stopped = completed(parent)
     assert stopped.returncode == exit_status, stopped.stderr
     assert stopped.stderr.strip().splitlines()[-1].startswith("Stopped; the same command goes on")
     assert "Traceback" not in stopped.stderr
@@ -187,7 +188,7 @@ def test_a_run_whose_process_keeps_dying_fails_with_that_reason(tmp_path):
             lambda n=attempt: [s["attempt"] for s in statuses(tmp_path).values()] == [n] and running(tmp_path)
         )
         os.kill(running(tmp_path)[0], signal.SIGKILL)
-    done = finish(parent)
+    done = completed(parent)
     assert done.returncode == 1
     (status,) = statuses(tmp_path).values()
     assert status["state"] == "failed"
@@ -242,7 +243,7 @@ def test_editing_conf_does_not_change_queued_runs(tmp_path):
     trainer = conf / "trainer" / "default.yaml"
     trainer.write_text(trainer.read_text().replace("precision: 32-true", "precision: nonsense"))
     assert "pending" in states(outputs)
-    assert finish(parent).returncode == 0
+    assert completed(parent).returncode == 0
     gammas = [yaml.safe_load((f / "config.yaml").read_text())["margin"]["gamma"] for f in folders(outputs)]
     assert gammas == [1.0] * 4
     assert states(outputs) == ["done"] * 4
