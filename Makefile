@@ -30,8 +30,9 @@ GIVEN   = $(subst \$(EMPTY) $(EMPTY),+,$(MAKEOVERRIDES))
 UNKNOWN = $(filter-out $(KNOWN),$(foreach given,$(GIVEN),$(firstword $(subst =, ,$(given)))))
 $(if $(strip $(UNKNOWN)),$(error $(UNKNOWN) is not allowed: it must be one of $(KNOWN)))
 
-# Three processes for two cores, because tests wait for commands that they start.
-PYTEST = $(PY) -m pytest --numprocesses 3 --dist worksteal
+# Three processes for two cores, because tests wait for commands that they start. A file stays in one process,
+# so that what its tests share is made once; tests/conftest.py says which files come first.
+PYTEST = $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # What depends on how a CPU rounds: torch and oneDNN have kernels for each kind, and these variables choose them.
 NUMERIC = tests/margin tests/attacks tests/models tests/training tests/data/test_augment.py \
   tests/commands/test_reproduce.py::test_a_figure_that_is_not_drawn_is_verified_by_training_one_cell_again

@@ -1,21 +1,36 @@
-"""Pages of tasks, from an empty folder: every block runs as shown, by the installed command."""
+"""Pages of tasks, from an empty folder: every block runs as shown.
+
+On the page of the first hour by the installed command, on the others by one that starts in less time.
+"""
 
 import os
 import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.warm_shell import lmsweep_in_path
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"^( *)```(bash|python)(?: ([\w.]+))?\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
-def follow(page: str, folder: Path) -> list[str]:
-    """Do what a page of docs/ says in `folder`; return what each of its blocks printed."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+@pytest.fixture(scope="module")
+def warm_command() -> Iterator[str]:
+    with lmsweep_in_path() as folder:
+        yield f"{folder}{os.pathsep}"
+
+
+def follow(page: str, folder: Path, first: str = "") -> list[str]:
+    """Do what a page of docs/ says in `folder`; return what each of its blocks printed.
+
+    Commands are looked for in `first`, and then in the environment that has lmsweep.
+    """
+    path = f"{first}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("LMSWEEP_")}
     printed = []
     for _, language, file, block in BLOCK.findall((DOCS / page).read_text()):
@@ -63,16 +78,16 @@ def test_the_first_hour(tmp_path):
 
 
 @pytest.mark.slow
-def test_data_of_your_own(tmp_path):
-    _, arrays, function = follow("own-data.md", tmp_path)
+def test_data_of_your_own(tmp_path, warm_command):
+    _, arrays, function = follow("own-data.md", tmp_path, warm_command)
     for printed in (arrays, function):
         assert float(re.search(r"test (\d+\.\d+)%", printed)[1]) > 80
         assert "chance" not in printed
 
 
 @pytest.mark.slow
-def test_a_model_of_your_own(tmp_path):
-    table, attacked = follow("own-model.md", tmp_path)
+def test_a_model_of_your_own(tmp_path, warm_command):
+    table, attacked = follow("own-model.md", tmp_path, warm_command)
     head, *cells = rows(table)
     assert head[:3] == ["method", "model.hidden", "mean"]
     assert [(cell[1], cell[-1]) for cell in cells] == [("16", "2"), ("64", "2")]
@@ -83,15 +98,15 @@ def test_a_model_of_your_own(tmp_path):
 
 
 @pytest.mark.slow
-def test_how_many_seeds(tmp_path):
-    table, told = follow("seeds.md", tmp_path)
+def test_how_many_seeds(tmp_path, warm_command):
+    table, told = follow("seeds.md", tmp_path, warm_command)
     assert [cell[-1] for cell in rows(table)[1:]] == ["4", "4"]
     assert re.search(r"difference [+-]0\.\d+, standard deviation 0\.\d+: \d+ seeds resolve 0\.01", told)
 
 
 @pytest.mark.slow
-def test_a_figure_without_claims(tmp_path):
-    printed, _ = follow("own-figure.md", tmp_path)
+def test_a_figure_without_claims(tmp_path, warm_command):
+    printed, _ = follow("own-figure.md", tmp_path, warm_command)
     page = Path(tmp_path / printed.splitlines()[1]).read_text()
     assert page.count("data:image/png;base64,") == 1
     assert "A grid without a figure file, 18 of 18 runs done" in page
@@ -100,8 +115,8 @@ def test_a_figure_without_claims(tmp_path):
 
 
 @pytest.mark.slow
-def test_load_and_analyse(tmp_path):
-    first, second = follow("analyse.md", tmp_path)
+def test_load_and_analyse(tmp_path, warm_command):
+    first, second = follow("analyse.md", tmp_path, warm_command)
     folder, name = re.search(r"^\w+ 0\.\d+ (.*/(\w+))$", first, re.MULTILINE).groups()
     assert (tmp_path / folder / "results.json").exists()
     assert re.search(r"^xent +0\.\d+$", first, re.MULTILINE)
@@ -110,8 +125,8 @@ def test_load_and_analyse(tmp_path):
 
 
 @pytest.mark.slow
-def test_publish(tmp_path):
-    _, second = follow("publish.md", tmp_path)
+def test_publish(tmp_path, warm_command):
+    _, second = follow("publish.md", tmp_path, warm_command)
     assert "runs and evaluations added, 0 were there already" in second
     (picture,) = tmp_path.glob("results/*/fig10_mnist_gaussian.png")
     assert (picture.parent / "README.md").exists()
@@ -119,8 +134,8 @@ def test_publish(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_protocol_for_gamma(tmp_path):
-    one, table = follow("choosing.md", tmp_path)
+def test_the_protocol_for_gamma(tmp_path, warm_command):
+    one, table = follow("choosing.md", tmp_path, warm_command)
     assert "distance/train/input" in (tmp_path / one.split()[0] / "metrics.jsonl").read_text()
     head, *cells = rows(table)
     assert head[:3] == ["method", "margin.gamma", "mean"]
@@ -129,8 +144,8 @@ def test_the_protocol_for_gamma(tmp_path):
 
 
 @pytest.mark.slow
-def test_other_methods(tmp_path):
-    (printed,) = follow("methods.md", tmp_path)
+def test_other_methods(tmp_path, warm_command):
+    (printed,) = follow("methods.md", tmp_path, warm_command)
     assert re.search(r"outputs/runs/\w{12}  validation \d\d\.\d+%", printed)
     head, *cells = rows(printed)
     assert head[:3] == ["method", "data.label_noise", "mean"]

@@ -1,7 +1,6 @@
 """The page's content, read as a browser's parser reads it."""
 
 import json
-import os
 import subprocess
 import sys
 import zipfile
@@ -14,6 +13,7 @@ import pytest
 from lmsweep.errors import UserError
 from lmsweep.figures.pages.report import write_report
 from lmsweep.figures.record import read_record
+from tests import warm
 from tests.figures.drawn import ATTRIBUTE, NASTY, UNICODE, claim, draw, nasty_record, record
 
 VOID = {"meta", "link", "img", "input", "wbr", "br"}
@@ -238,9 +238,7 @@ def test_a_record_that_contradicts_itself_is_damaged(tmp_path, change):
 
 
 def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lmsweep", "report", *arguments]
-    environment = {**os.environ, **environment}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    return warm.call("lmsweep", "report", *arguments, **environment)
 
 
 def test_the_command_prints_the_path(outputs, tmp_path):

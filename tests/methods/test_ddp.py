@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.test_ddp import DDP, finish, start
+from tests.sweep.sweeping import sweep
+from tests.training.test_ddp import DDP
 
 # A residual network with batch norm, so that statistics, second derivatives and sums are shared out, too.
 SHORT = (
@@ -36,7 +37,8 @@ def weights(outputs: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.slow
 def test_two_processes_train_what_one_trains(tmp_path):
     for folder, more in (("one", ()), ("two", DDP)):
-        finish(start(tmp_path / folder, "-m", METHODS, *SHORT, *more))
+        done = sweep(tmp_path / folder, METHODS, *SHORT, *more)
+        assert done.returncode == 0, done.stderr
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     assert one.keys() == two.keys()
     assert len(one) == 4

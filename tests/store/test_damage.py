@@ -36,7 +36,7 @@ from lmsweep.training.checkpoint import load_checkpoint
 from lmsweep.training.run import prepare_run, run
 
 FIGURE = "fig2_mnist_noise"
-CASES = 200
+CASES = 100
 KEYS = (
     *("trainer.max_steps=4", "trainer.val_every=2", "trainer.log_every=1", "trainer.batch_size=8"),
     *("model.width=1", "data.fraction=0.05", "data.label_noise=0,0.4", "seed=0", "method=xent"),

@@ -11,6 +11,7 @@ import pytest
 
 from lmsweep.store.lease import STALE_AFTER_SECONDS, JobBusyError
 from lmsweep.store.store import Store
+from tests import warm
 from tests.sweep.sweeping import TINY, environment, metrics, wait_until
 
 # Takes a lease, says so, and when it is told to, finishes.
@@ -125,11 +126,15 @@ def test_a_training_that_wakes_up_late_leaves_its_successor_alone(tmp_path):
     keys = (*TINY, "trainer.max_steps=300", "trainer.log_every=1", "seed=1")
 
     def start(outputs):
-        command = [sys.executable, "-m", "lmsweep", *keys]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, env=environment(outputs), text=True, **pipes)
+        return warm.start("lmsweep", *keys, LMSWEEP_OUTPUTS=str(outputs))
 
-    late = start(tmp_path / "disturbed")
+    late = subprocess.Popen(
+        [sys.executable, "-m", "lmsweep", *keys],
+        env=environment(tmp_path / "disturbed"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     store = Store(tmp_path / "disturbed")
     wait_until(lambda: any(folder.checkpoint.exists() for folder in store.folders()))
     late.send_signal(signal.SIGSTOP)
@@ -142,7 +147,6 @@ def test_a_training_that_wakes_up_late_leaves_its_successor_alone(tmp_path):
     assert "was taken over" in told
     assert "Traceback" not in told
     undisturbed = start(tmp_path / "alone")
-    for process in (successor, undisturbed):
-        assert process.wait(timeout=1200) == 0
-        process.communicate()
+    for done in map(warm.completed, (successor, undisturbed)):
+        assert done.returncode == 0, done.stderr
     assert metrics(tmp_path / "disturbed") == metrics(tmp_path / "alone")

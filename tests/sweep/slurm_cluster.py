@@ -34,7 +34,7 @@ SlurmdPidFile={root}/slurmd-%n.pid
 SlurmctldLogFile={root}/slurmctld.log
 SlurmdLogFile={root}/slurmd-%n.log
 KillWait=60
-MaxArraySize=5
+MaxArraySize=3
 MinJobAge=36000
 MessageTimeout=100
 BatchStartTimeout=100
@@ -50,7 +50,7 @@ class CannotStartError(Exception):
 
 
 class SlurmCluster:
-    """One controller, two nodes with one core each, arrays of five tasks at most, no accounting."""
+    """One controller, two nodes with one core each, arrays of three tasks at most, no accounting."""
 
     def __init__(self, root: Path) -> None:
         missing = [name for name in NEEDED if shutil.which(name, path=_path()) is None]

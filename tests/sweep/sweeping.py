@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests import warm
+
 TINY = ("trainer.max_steps=20", "trainer.val_every=10", "trainer.batch_size=16", "model.width=2")
 
 
@@ -18,7 +20,12 @@ def environment(outputs: Path) -> dict[str, str]:
     return {**os.environ, "LMSWEEP_OUTPUTS": str(outputs)}
 
 
-def start(outputs: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(outputs: Path, *arguments: str) -> warm.Started:
+    return warm.start("lmsweep", "-m", *arguments, LMSWEEP_OUTPUTS=str(outputs))
+
+
+def start_afresh(outputs: Path, *arguments: str) -> subprocess.Popen[str]:
+    """For signals: nothing of the process was made by a test."""
     return subprocess.Popen(
         command(*arguments),
         env=environment(outputs),
@@ -28,13 +35,9 @@ def start(outputs: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
-    out, err = process.communicate(timeout=1200)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
 def sweep(outputs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return finish(start(outputs, *arguments))
+    """A sweep that nothing disturbs, from its start to its end."""
+    return warm.completed(start(outputs, *arguments))
 
 
 def folders(outputs: Path) -> list[Path]:

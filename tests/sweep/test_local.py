@@ -17,16 +17,17 @@ from lmsweep.config.hydra import config_folder
 from lmsweep.store.sweeps import runs_of
 from tests.sweep.sweeping import (
     TINY,
-    finish,
     folders,
     metrics,
     running,
     start,
+    start_afresh,
     states,
     statuses,
     sweep,
     wait_until,
 )
+from tests.warm import completed
 
 # Long enough to be hit, with what an interruption could spoil: dropout and momentum.
 TWELVE = (
@@ -71,7 +72,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_results_bit_for_bit(undi
                 os.kill(pid, signal.SIGKILL)
         time.sleep(moments.uniform(0, 0.6))
         parent.kill()
-        finish(parent)
+        completed(parent)
         look()
     assert len(finished) < 12, "the kills came too late to disturb anything"
     done = sweep(tmp_path, *TWELVE)
@@ -85,7 +86,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_results_bit_for_bit(undi
 @pytest.mark.slow
 def test_two_sweeps_at_once_share_the_work(undisturbed, tmp_path):
     both = [start(tmp_path, *TWELVE) for _ in range(2)]
-    for done in [finish(process) for process in both]:
+    for done in map(completed, both):
         assert done.returncode == 0, done.stderr
     # Every claim is an attempt: twelve of them for twelve runs.
     assert sum(status["attempt"] for status in statuses(tmp_path).values()) == 12
@@ -97,11 +98,11 @@ def test_two_sweeps_at_once_share_the_work(undisturbed, tmp_path):
     [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
 )
 def test_stopped_it_gives_everything_back_and_goes_on_later(request, tmp_path, how, exit_status):
-    parent = start(tmp_path, *TWELVE)
+    parent = start_afresh(tmp_path, *TWELVE)
     wait_until(lambda: running(tmp_path))
     workers = running(tmp_path)
     parent.send_signal(how)
-    stopped = finish(parent)
+    stopped = completed(parent)
     assert stopped.returncode == exit_status, stopped.stderr
     assert stopped.stderr.strip().splitlines()[-1].startswith("Stopped; the same command goes on")
     assert "Traceback" not in stopped.stderr
@@ -187,7 +188,7 @@ def test_a_run_whose_process_keeps_dying_fails_with_that_reason(tmp_path):
             lambda n=attempt: [s["attempt"] for s in statuses(tmp_path).values()] == [n] and running(tmp_path)
         )
         os.kill(running(tmp_path)[0], signal.SIGKILL)
-    done = finish(parent)
+    done = completed(parent)
     assert done.returncode == 1
     (status,) = statuses(tmp_path).values()
     assert status["state"] == "failed"
@@ -242,7 +243,7 @@ def test_editing_conf_does_not_change_queued_runs(tmp_path):
     trainer = conf / "trainer" / "default.yaml"
     trainer.write_text(trainer.read_text().replace("precision: 32-true", "precision: nonsense"))
     assert "pending" in states(outputs)
-    assert finish(parent).returncode == 0
+    assert completed(parent).returncode == 0
     gammas = [yaml.safe_load((f / "config.yaml").read_text())["margin"]["gamma"] for f in folders(outputs)]
     assert gammas == [1.0] * 4
     assert states(outputs) == ["done"] * 4
@@ -266,20 +267,25 @@ def test_repeats_are_dropped_and_finished_runs_are_not_started_again(tmp_path):
 @pytest.mark.parametrize("launcher", ["basic", "joblib"])
 def test_stock_launchers_run_the_same_and_are_idempotent(tmp_path, launcher):
     grid = (*TINY, "seed=0,1", f"hydra/launcher={launcher}")
-    first = sweep(tmp_path, *grid)
+
+    def call(*words):
+        # joblib ends its workers when an interpreter ends, and a forked one leaves without that.
+        return completed((start_afresh if launcher == "joblib" else start)(tmp_path, *words))
+
+    first = call(*grid)
     assert first.returncode == 0, first.stderr
     assert states(tmp_path) == ["done", "done"]
-    again = sweep(tmp_path, *grid)
+    again = call(*grid)
     assert again.returncode == 0, again.stderr
     assert sorted(again.stdout.splitlines()) == sorted(first.stdout.splitlines())
     ours = sweep(tmp_path, *TINY, "seed=0,1")
     assert "2 cached" in ours.stdout
     if launcher == "joblib":  # repeats at the same time: one waits for the other
-        repeats = sweep(tmp_path, *grid, "method=xent", "seed=7", "margin.gamma=1,4")
+        repeats = call(*grid, "method=xent", "seed=7", "margin.gamma=1,4")
         assert repeats.returncode == 0, repeats.stderr
         assert len(set(repeats.stdout.splitlines())) == 1
         return
-    failing = sweep(tmp_path, *grid, "method=xent", "optimizer.lr=1e30,0.01")
+    failing = call(*grid, "method=xent", "optimizer.lr=1e30,0.01")
     assert failing.returncode == 1
     assert states(tmp_path) == ["done"] * 4 + ["failed"] * 2
     assert "diverged" in failing.stderr

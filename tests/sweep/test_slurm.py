@@ -4,15 +4,15 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
 
+from tests.commands.test_reproduce import call
 from tests.sweep.slurm_cluster import NODES, CannotStartError, SlurmCluster
-from tests.sweep.sweeping import TINY, environment, finish, metrics, start, statuses, sweep, wait_until
+from tests.sweep.sweeping import TINY, metrics, start, statuses, sweep, wait_until
 from tests.sweep.telling import WAITS_AT
+from tests.warm import completed
 
 pytestmark = pytest.mark.slow
 
@@ -49,8 +49,8 @@ def waiting(outputs):
 
 
 def status_of(outputs):
-    command = [sys.executable, "-m", "lmsweep", "status", "--json"]
-    answer = subprocess.run(command, env=environment(outputs), capture_output=True, text=True, check=True)
+    answer = call(outputs, "status", "--json")
+    assert answer.returncode == 0, answer.stderr
     return {row["run"]: row for row in json.loads(answer.stdout)["runs"]}
 
 
@@ -86,7 +86,7 @@ def test_requeued_it_goes_on_from_its_checkpoint_and_ends_the_same(cluster, tmp_
         cluster.start_again(job)
     locally = sweep(tmp_path / "local", *GATED, "seed=0,1")
     assert locally.returncode == 0, locally.stderr
-    done = finish(parent)
+    done = completed(parent)
     assert done.returncode == 0, done.stderr
     assert "stopped before its end" in done.stderr
     ends = [(status["state"], status["attempt"], status["restart"]) for status in statuses(outputs).values()]
@@ -105,7 +105,7 @@ def test_a_killed_parent_a_failed_node_and_a_cancelled_task_lose_nothing_else(cl
     parent = start(tmp_path, *grid)
     wait_until(lambda: [s.get("slurm") is not None for s in statuses(tmp_path).values()] == [True] * 3)
     parent.kill()
-    finish(parent)
+    completed(parent)
     wait_until(lambda: len(waiting(tmp_path)) == 2)
     rows = status_of(tmp_path)
     assert {row["state"] for row in rows.values()} == {"queued", "running"}
@@ -141,10 +141,10 @@ def test_a_killed_parent_a_failed_node_and_a_cancelled_task_lose_nothing_else(cl
 
 
 # MaxSubmitJobs takes a database of accounts, so this stands in front of sbatch and says what it would say.
-SEVEN_AT_MOST = """#!/bin/sh
+FOUR_AT_MOST = """#!/bin/sh
 tasks=$(sed -n 's/.*--array=0-\\([0-9]*\\).*/\\1/p' "$1")
 queued=$(squeue --noheader --array --states=PENDING,RUNNING | wc -l)
-if [ $((queued + ${{tasks:-0}} + 1)) -gt 7 ]; then
+if [ $((queued + ${{tasks:-0}} + 1)) -gt 4 ]; then
     echo refused >> {log}
     echo "sbatch: error: AssocMaxSubmitJobLimit" >&2
     echo "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy" >&2
@@ -158,39 +158,39 @@ exec {sbatch} "$@"
 def test_arrays_longer_than_allowed_are_split_and_fed_and_two_sweeps_share_them(
     cluster, tmp_path, monkeypatch
 ):
-    """The cluster takes arrays of five, and here seven tasks in the queue."""
+    """The cluster takes arrays of three, and here four tasks in the queue."""
     script, log = tmp_path / "bin" / "sbatch", tmp_path / "asked"
     script.parent.mkdir()
-    script.write_text(SEVEN_AT_MOST.format(log=log, sbatch=shutil.which("sbatch")))
+    script.write_text(FOUR_AT_MOST.format(log=log, sbatch=shutil.which("sbatch")))
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
     before, outputs = set(cluster.jobs()), tmp_path / "slurm"
-    twelve = (*TINY, "method=xent", *ON_SLURM)
-    both = [start(outputs, *twelve, f"seed={seeds}") for seeds in ("range(12)", "range(6,12)")]
-    for done in map(finish, both):
+    grid = (*TINY, "method=xent", *ON_SLURM)
+    both = [start(outputs, *grid, f"seed={seeds}") for seeds in ("range(6)", "range(3,6)")]
+    for done in map(completed, both):
         assert done.returncode == 0, done.stderr
     jobs = [job for job in cluster.jobs() if job not in before]
-    assert len(jobs) == 12, "a run was submitted twice, or not at all"
-    assert max(Counter(job.split("_")[0] for job in jobs).values()) <= 5
+    assert len(jobs) == 6, "a run was submitted twice, or not at all"
+    assert max(Counter(job.split("_")[0] for job in jobs).values()) <= 3
     assert {status["attempt"] for status in statuses(outputs).values()} == {1}
     asked = log.read_text().split()
     assert "refused" in asked
-    assert max(int(word) for word in asked if word != "refused") <= 7
+    assert max(int(word) for word in asked if word != "refused") <= 4
 
 
 def test_a_sweep_that_only_fails_is_stopped_on_the_cluster_too(cluster, tmp_path):
     model = "model._target_=tests.sweep.raising.Raising"
-    grid = (*TINY, "method=xent", model, "seed=range(12)", "hydra.launcher.max_failures=3")
-    done = sweep(tmp_path, *grid, *ON_SLURM, "hydra.launcher.max_queued=4")
+    grid = (*TINY, "method=xent", model, "seed=range(8)", "hydra.launcher.max_failures=2")
+    done = sweep(tmp_path, *grid, *ON_SLURM, "hydra.launcher.max_queued=2")
     assert done.returncode == 1
-    # Between two looks at the queue more than the third may fail.
+    # When the sweep has seen one of them fail, two more can have failed, and two be submitted in their place.
     reason = (
-        r"Stopped, because the first [3-8] runs all failed for one reason: ArithmeticError: the network broke"
+        r"Stopped, because the first [2-5] runs all failed for one reason: ArithmeticError: the network broke"
     )
     assert re.match(reason, done.stderr.splitlines()[-1])
     wait_until(lambda: not cluster.call("squeue", "--noheader").strip(), 300)
     tried = [status for status in statuses(tmp_path).values() if status.get("slurm")]
-    assert 3 <= len(tried) <= 8
+    assert 2 <= len(tried) <= 5
 
 
 def test_a_run_over_two_tasks_is_that_of_one_process(cluster, tmp_path):
@@ -215,19 +215,14 @@ FIGURE = (
 )
 
 
-def reproduce(outputs, *words):
-    command = [sys.executable, "-m", "lmsweep", "reproduce", *FIGURE, *words]
-    return subprocess.run(command, env=environment(outputs), capture_output=True, text=True, timeout=1200)
-
-
 def test_a_whole_figure_on_the_cluster_is_that_of_this_machine(cluster, tmp_path):
     """With wait=false each call goes on with what can be done next: train, evaluate, draw."""
     here, there = tmp_path / "here", tmp_path / "there"
-    locally = reproduce(here)
+    locally = call(here, "reproduce", *FIGURE)
     assert locally.returncode == 0, locally.stderr
     slurm = (*ON_SLURM, "hydra.launcher.wait=false", "hydra.launcher.runs_per_job=10")
     for stage in ("runs are on their way", "evaluations are on their way", "Done in"):
-        called = reproduce(there, *slurm)
+        called = call(there, "reproduce", *FIGURE, *slurm)
         assert called.returncode == 0, called.stderr
         assert stage in called.stdout
         wait_until(lambda: not cluster.call("squeue", "--noheader").strip(), 1200)

@@ -191,13 +191,27 @@ def test_the_estimate_counts_every_round_and_every_pass(tmp_path, clock_of_sampl
     assert guess == pytest.approx(clock_of_samples.monotonic() - before, rel=0.15)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(made_once, lmsweep_command):
+    def make(outputs):
+        done = lmsweep_command(*SHORT, outputs=outputs)
+        assert done.returncode == 0, done.stderr
+        assert "on 20 images" in done.stderr
+        (results,) = (outputs / "runs").glob("*/results.json")
+        return results.parent
+
+    return made_once("undisturbed_acquisition", make)
+
+
 # In the middle of a round, and when its training has ended and its images are scored.
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["step 10/20", "step 20/20"])
-def test_a_killed_acquisition_goes_on_to_the_same_result_bit_for_bit(lmsweep_command, tmp_path, moment):
+def test_a_killed_acquisition_goes_on_to_the_same_result_bit_for_bit(
+    undisturbed, lmsweep_command, tmp_path, moment
+):
     process = subprocess.Popen(
         [sys.executable, "-m", "lmsweep", *SHORT],
-        env={**os.environ, "LMSWEEP_OUTPUTS": str(tmp_path / "killed")},
+        env={**os.environ, "LMSWEEP_OUTPUTS": str(tmp_path)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -208,17 +222,12 @@ def test_a_killed_acquisition_goes_on_to_the_same_result_bit_for_bit(lmsweep_com
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stderr.close()
-    folders = {}
-    for name in ("killed", "undisturbed"):
-        if name == "killed":
-            (half,) = (tmp_path / name / "runs").glob("*/checkpoint.ckpt")
-            assert not half.with_name("results.json").exists()
-        done = lmsweep_command(*SHORT, outputs=tmp_path / name)
-        assert done.returncode == 0, done.stderr
-        assert ("on 20 images" in done.stderr) == (name == "undisturbed")  # what is done is not done again
-        (results,) = (tmp_path / name / "runs").glob("*/results.json")
-        folders[name] = results.parent
-    killed, undisturbed = folders["killed"], folders["undisturbed"]
+    (half,) = (tmp_path / "runs").glob("*/checkpoint.ckpt")
+    killed = half.parent
+    assert not (killed / "results.json").exists()
+    done = lmsweep_command(*SHORT, outputs=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "on 20 images" not in done.stderr  # what is done is not done again
     assert killed.name == undisturbed.name
     assert (killed / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
     ours, theirs = (json.loads((folder / "results.json").read_text()) for folder in (killed, undisturbed))

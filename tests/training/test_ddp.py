@@ -14,7 +14,9 @@ import torch
 from lmsweep.commands.jobs import cost_key
 from lmsweep.errors import ConfigError
 from lmsweep.training.ranks import task_of
+from tests import warm
 from tests.config.test_run import config, identity
+from tests.sweep.sweeping import sweep
 from tests.training import two_ranks
 
 # With all that has to be shared out: augmentation, adversarial examples, momentum; an uneven validation set.
@@ -33,22 +35,6 @@ SHORT = (
     "telemetry.samples=40",
 )
 DDP = ("trainer=ddp", "trainer.devices=2")
-
-
-def start(outputs: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "lmsweep", *arguments],
-        env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
-    return out, err
 
 
 def only_run(outputs: Path) -> Path:
@@ -82,7 +68,8 @@ def assert_same(run: Path, other: Path, tolerance: float) -> None:
 @pytest.fixture(scope="module")
 def alone(made_once) -> Path:
     def make(outputs: Path) -> Path:
-        finish(start(outputs, *SHORT))
+        done = warm.call("lmsweep", *SHORT, LMSWEEP_OUTPUTS=str(outputs))
+        assert done.returncode == 0, done.stderr
         return only_run(outputs)
 
     return made_once("alone", make)
@@ -95,7 +82,13 @@ def together(made_once) -> Path:
 
 def _killed_and_called_again(outputs: Path) -> Path:
     """Two processes, one of which is killed, and the same command again."""
-    process = start(outputs, *SHORT, *DDP)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lmsweep", *SHORT, *DDP],
+        env={**os.environ, "LMSWEEP_OUTPUTS": str(outputs)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     for line in process.stderr:
         if "step 20/" in line:
             break
@@ -108,8 +101,9 @@ def _killed_and_called_again(outputs: Path) -> Path:
     assert "Traceback" not in err
     assert status(run)["state"] == "pending"
     assert (run / "checkpoint.ckpt").exists()
-    out, _ = finish(start(outputs, *SHORT, *DDP))
-    assert len(out.splitlines()) == 1
+    again = warm.call("lmsweep", *SHORT, *DDP, LMSWEEP_OUTPUTS=str(outputs))
+    assert again.returncode == 0, again.stderr
+    assert len(again.stdout.splitlines()) == 1
     return run
 
 
@@ -136,10 +130,9 @@ def test_the_others_leave_no_trace(alone, together):
 @pytest.mark.slow
 def test_inside_a_sweep(alone, tmp_path):
     """Two runs of two processes each, at once; in one of them rank 1 fails."""
-    sweep = start(tmp_path, "-m", *SHORT, *DDP, "model.fails=-1,1", "hydra.launcher.jobs=2")
-    _, err = sweep.communicate(timeout=600)
-    assert sweep.returncode == 1
-    assert err.splitlines()[-1] == "1 of 2 runs failed; the others are complete."
+    done = sweep(tmp_path, *SHORT, *DDP, "model.fails=-1,1", "hydra.launcher.jobs=2")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "1 of 2 runs failed; the others are complete."
     runs = {path.name: path for path in (tmp_path / "runs").iterdir() if path.is_dir()}
     assert_same(runs.pop(alone.name), alone, tolerance=1e-5)
     (failed,) = runs.values()
@@ -149,11 +142,15 @@ def test_inside_a_sweep(alone, tmp_path):
 
 @pytest.mark.slow
 def test_two_tasks_of_a_slurm_step(alone, tmp_path):
-    step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_NUM_TASKS": "2"}
-    ranks = [start(tmp_path, *SHORT, *DDP, **step, SLURM_PROCID=r, SLURM_LOCALID=r) for r in ("0", "1")]
-    spoken = [finish(process) for process in ranks]
-    assert len(spoken[0][0].splitlines()) == 1
-    assert spoken[1] == ("", "")
+    step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_NUM_TASKS": "2", "LMSWEEP_OUTPUTS": str(tmp_path)}
+    ranks = [
+        warm.start("lmsweep", *SHORT, *DDP, **step, SLURM_PROCID=rank, SLURM_LOCALID=rank)
+        for rank in ("0", "1")
+    ]
+    spoken = [warm.completed(process) for process in ranks]
+    assert [done.returncode for done in spoken] == [0, 0], [done.stderr for done in spoken]
+    assert len(spoken[0].stdout.splitlines()) == 1
+    assert (spoken[1].stdout, spoken[1].stderr) == ("", "")
     assert_same(only_run(tmp_path), alone, tolerance=1e-5)
 
 
