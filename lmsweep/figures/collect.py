@@ -64,10 +64,10 @@ def _varying(runs: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def names(config: RunConfig, methods: Iterable[str]) -> list[str]:
-    """Those of `methods` that a run is a run of: its method, and variants whose value it has."""
+    """Those of `methods` that a run is a run of: its method, and variants whose values it has."""
     mine = config.method_name()
-    own = [method for method in methods if method.partition("@")[0] == mine]
-    return [method for method in own if "@" not in method or _has(config, method.partition("@")[2])]
+    own = [method.split("@") for method in methods if method.partition("@")[0] == mine]
+    return ["@".join(parts) for parts in own if all(_has(config, value) for value in parts[1:])]
 
 
 def runs_of(panel: Panel, runs: Runs) -> dict[str, RunConfig]:
@@ -80,8 +80,8 @@ def runs_of(panel: Panel, runs: Runs) -> dict[str, RunConfig]:
     return {name: run for name, run in runs.items() if shown(run)}
 
 
-def _has(config: RunConfig, variant: str) -> bool:
-    key, _, value = variant.partition("=")
+def _has(config: RunConfig, one: str) -> bool:
+    key, _, value = one.partition("=")
     found = dotted(config.to_dict()).get(key)
     return value == ("null" if found is None else text(found))
 

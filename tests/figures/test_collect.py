@@ -48,6 +48,15 @@ def runs(tmp_path):
     return store, found
 
 
+def test_a_run_is_one_of_the_variants_whose_values_it_has_all():
+    run = config("method=xent", "optimizer.lr=0.003", "margin.clip=null")
+    asked = [
+        *("xent", "xent@optimizer.lr=0.003", "xent@optimizer.lr=0.003@margin.clip=null", "margin_l2_all"),
+        *("xent@optimizer.lr=0.01", "xent@optimizer.lr=0.003@seed=7", "xent@seed=7@optimizer.lr=0.003"),
+    ]
+    assert collect.names(run, asked) == asked[:3]
+
+
 def test_a_setting_is_what_differs_but_for_axes_methods_and_seeds(runs):
     _, found = runs
     settings = collect.settings(found, ["data.label_noise"])

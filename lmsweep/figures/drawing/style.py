@@ -98,9 +98,9 @@ class MethodStyle:
 @cache
 def method_style(method: str) -> MethodStyle:
     """The style of a method as `RunConfig.method_name` names it; what a variant goes without is dashed."""
-    method, _, variant = method.partition("@")
-    if variant:
-        whole = method_style(method)
+    rest, _, variant = method.rpartition("@")
+    if rest:
+        whole = method_style(rest)
         key, _, value = variant.partition("=")
         word = key.rpartition(".")[2].replace("_", " ")
         label = f"{whole.label}, {value if word == 'name' else f'{word} {value}'}"

@@ -66,3 +66,5 @@ def test_a_variant_has_the_look_of_its_method_and_says_what_it_goes_without():
     assert (plain.label, without.label) == ("Cross-entropy, dropout 0.2", "Cross-entropy, dropout 0")
     assert plain.line == method_style("xent").line != without.line
     assert method_style("margin_l2_all@optimizer.name=sgd").label == "Margin l2, all layers, sgd"
+    both = method_style("xent@model.dropout=0@optimizer.lr=0.003")
+    assert (both.label, both.line) == ("Cross-entropy, dropout 0, lr 0.003", without.line)
