@@ -15,7 +15,7 @@ from lmsweep.config.hydra import config_folder
 from lmsweep.errors import ConfigError
 from lmsweep.figures.claims import KINDS, AnyClaim, Claim
 
-# A variant, such as xent@model.dropout=0@optimizer.lr=0.003, is a method whose runs have these values of keys.
+# A variant, such as xent@model.dropout=0@optimizer.lr=0.003, is a method whose runs have these values.
 ACQUIRED = r"(\+(bald|random|max_entropy))?"
 NAMES = "|".join(sorted(path.stem for path in Path(config_folder(), "method").glob("*.yaml")))
 METHOD = rf"^({NAMES}|margin_l(inf|\d+(\.\d+)?)_[^\s@]+?)(\+(fgsm|pgd))?{ACQUIRED}(@[\w.]+=[^\s@]+)*$"
