@@ -6,8 +6,8 @@ import torch
 from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
 
 from lmsweep.training.checkpoint import load_checkpoint
+from lmsweep.training.fit import StepLoop
 from lmsweep.training.run import prepare_run, run
-from lmsweep.training.steps import StepLoop
 from tests.config.test_run import config
 
 SHORT = ("model.width=2", "trainer.max_steps=13", "trainer.val_every=5", "trainer.log_every=3")
