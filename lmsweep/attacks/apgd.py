@@ -307,13 +307,5 @@ class APGD(BallAttack):
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        attack = partial(
-            apgd_examples,
-            model,
-            steps=self.steps,
-            loss=self.loss,
-            restarts=self.restarts,
-            targets=self.targets,
-            seed=seed,
-        )
-        return self.nested(attack, clean, early_stop)
+        keys = self.model_dump(include={"steps", "loss", "restarts", "targets"})
+        return self.nested(partial(apgd_examples, model, seed=seed, **keys), clean, early_stop)

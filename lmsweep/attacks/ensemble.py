@@ -15,8 +15,7 @@ from typing_extensions import override
 from lmsweep.attacks.apgd import APGD, apgd_examples
 from lmsweep.attacks.attack import Attack, BallAttack, Clean, Count
 from lmsweep.attacks.balls import Norm, per_sample
-from lmsweep.attacks.measures.distances import minimal_examples
-from lmsweep.attacks.minimal import MinimalNorm
+from lmsweep.attacks.minimal import MinimalNorm, minimal_examples
 from lmsweep.attacks.search import RandomSearch, search_examples
 from lmsweep.attacks.trajectory import Examples
 
