@@ -1,7 +1,7 @@
 """The iterated fast gradient sign method (Kurakin et al., 2017), the attack of the paper's appendix."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated, Any, Self
 
@@ -91,12 +91,14 @@ class IFGSM(BudgetAttack):
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
         labels, targeted = clean.aim(self.target)
-        climb: Any = {"loss": self.loss, "targeted": targeted, "clip_pixels": self.clip_pixels}
-        walk = partial(trajectory, model, clean.x, labels, alpha=self.alpha, early_stop=early_stop, **climb)
+        climb: dict[str, Any] = {"loss": self.loss, "targeted": targeted, "clip_pixels": self.clip_pixels}
+        walk: Callable[..., Iterator[Examples]] = partial(
+            trajectory, model, clean.x, labels, alpha=self.alpha, early_stop=early_stop, **climb
+        )
         settled = clean.settled(labels, targeted, early_stop)
         if self.unit == "snr":
             for budget in self.strengths:
-                yield self._at_snr(model, clean.x, labels, targeted, budget)
+                yield self._at_snr(model, clean.x, labels, budget, climb)
         elif self.steps is None:
             stops = [Stop(epsilon, iterations(epsilon, self.alpha)) for epsilon in sorted(self.strengths)]
             found = dict(zip(sorted(self.strengths), walk(stops, settled=settled), strict=True))
@@ -116,14 +118,13 @@ class IFGSM(BudgetAttack):
                     zero_gradients=first.zero_gradients + rest.zero_gradients,
                 )
 
-    def _at_snr(self, model: nn.Module, x: Tensor, labels: Tensor, targeted: bool, budget: float) -> Examples:
+    def _at_snr(self, model: nn.Module, x: Tensor, labels: Tensor, budget: float, climb: Any) -> Examples:
         """Walk inside the ball that FGSM needs for the budget (dB), then stretch what was found to it.
 
         Each sample has an epsilon of its own and takes k steps of epsilon / k: `steps` of them, or when None
         the least number of which none is longer than alpha, whatever else is in the batch.
         """
-        climb: Any = {"loss": self.loss, "targeted": targeted}
-        sign, _ = fgsm_direction(model, x, labels, **climb)
+        sign, _ = fgsm_direction(model, x, labels, loss=self.loss, targeted=climb["targeted"])
         sizes = scale_to_snr(x, sign, budget, clip_pixels=self.clip_pixels)
         counts = [self.steps or max(1, iterations(size, self.alpha)) for size in sizes.tolist()]
         end, gradients = x.clone(), 0
@@ -131,8 +132,8 @@ class IFGSM(BudgetAttack):
         for count in sorted(set(counts)):
             rows = torch.tensor([i for i, wanted in enumerate(counts) if wanted == count], device=x.device)
             epsilon = per_sample(sizes[rows], x)
-            walk = partial(trajectory, model, x[rows], labels[rows], clip_pixels=self.clip_pixels, **climb)
-            (found,) = walk([Stop(epsilon, count)], alpha=epsilon / count)
+            stop = Stop(epsilon, count)
+            (found,) = trajectory(model, x[rows], labels[rows], [stop], alpha=epsilon / count, **climb)
             end[rows] = found.x
             gradients, zeros = gradients + found.gradients, zeros + found.zero_gradients
         change = end - x
