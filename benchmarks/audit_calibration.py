@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +78,11 @@ def right(lines: list[Line], thresholds: Thresholds) -> int:
 def chosen(lines: list[Line], thresholds: Thresholds) -> Thresholds:
     """The limits with most right verdicts; of equally good ones those nearest to the limits before."""
     for name in dict.fromkeys(("gap", *OF_MASKING, *OF_THE_STRONGEST)):
-        before = getattr(thresholds, name)
+        before = thresholds[name]
         tried = sorted({before, *(k / 100 for k in range(2, 100, 2))}, key=lambda value: abs(value - before))
-        counts = [right(lines, Thresholds(**{**asdict(thresholds), name: value})) for value in tried]
+        counts = [right(lines, {**thresholds, name: value}) for value in tried]
         best = tried[counts.index(max(counts))]
-        thresholds = Thresholds(**{**asdict(thresholds), name: best})
+        thresholds = {**thresholds, name: best}
     return thresholds
 
 
@@ -149,12 +148,12 @@ def main(half: str, measuring: str = "measure") -> None:
         write_atomically(path, "".join(json.dumps(line) + "\n" for line in done.values()))
         print(name, seed, f"{done[name, seed]['seconds']:.1f} s", flush=True)
     found = [done[one] for one in wanted(cells) if one in done]
-    limits = Thresholds(**composed("audit", ["runs=[none]"])["thresholds"])
+    limits = composed("audit", ["runs=[none]"])["thresholds"]
     print(f"{half}: {len(found)} of {len(wanted(cells))} networks, limits of conf/audit_limits.yaml")
     print(*report(found, limits), sep="\n")
     if half == "choosing":
         best = chosen(found, limits)
-        print(f"best limits {asdict(best)}: right {share(right(found, best), len(found))}")
+        print(f"best limits {best}: right {share(right(found, best), len(found))}")
 
 
 if __name__ == "__main__":

@@ -21,10 +21,9 @@ from lmsweep.attacks import pgd
 from lmsweep.data import digits, mnist
 from lmsweep.margin import margin_loss
 from lmsweep.methods.adversarial import MMA, Trades
-from lmsweep.methods.labels import GeneralisedCrossEntropy
+from lmsweep.methods.losses import GeneralisedCrossEntropy
 from lmsweep.methods.method import Method, Step
-from lmsweep.methods.parseval import Parseval
-from lmsweep.methods.penalties import Jacobian
+from lmsweep.methods.smoothness import Jacobian, Parseval
 from lmsweep.models import ConvNet
 
 INF = float("inf")

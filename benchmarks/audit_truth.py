@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from benchmarks.audit_networks import Trick
 from lmsweep.attacks import APGD, Attack, Ensemble, attack_curve, ifgsm
 from lmsweep.attacks.autoattack import AutoAttack
-from lmsweep.attacks.measures.masking import Verdict
-from lmsweep.attacks.measures.randomness import Expected
+from lmsweep.attacks.measures.masking import Expected, Verdict
 from lmsweep.attacks.trajectory import logit_margin
 
 TOO_MUCH = 0.05

@@ -28,12 +28,12 @@ def code() -> dict[str, Any]:
 
     The server of worker processes asks once for all of them, when it has imported the code.
     """
-    commit = _git(ROOT, "rev-parse", "HEAD") if (ROOT / ".git").exists() else None
+    commit = _git("rev-parse", "HEAD") if (ROOT / ".git").exists() else None
     lock = ROOT / "requirements.lock"
     return {
         "commit": commit,
         # Results that are written beside the code do not change it.
-        "dirty": bool(_git(ROOT, "status", "--porcelain", "--", ":!results")) if commit else None,
+        "dirty": bool(_git("status", "--porcelain", "--", ":!results")) if commit else None,
         "python": platform.python_version(),
         **{name: version(name) for name in _PACKAGES},
         "lock": sha256_of(lock)[:16] if lock.exists() else None,
@@ -85,12 +85,12 @@ def version_name() -> str | None:
     """The commit as `git describe` names it; None outside of a checkout."""
     if not (ROOT / ".git").exists():
         return None
-    return _git(ROOT, "describe", "--tags", "--always", "--dirty")
+    return _git("describe", "--tags", "--always", "--dirty")
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def _git(*arguments: str) -> str | None:
     try:
-        command = ["git", "-C", str(root), *arguments]
+        command = ["git", "-C", str(ROOT), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)  # noqa: S603 - only git, by words of ours
     except (OSError, subprocess.SubprocessError):
         return None

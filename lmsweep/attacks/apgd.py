@@ -120,10 +120,6 @@ class _Found:
         self.gradients = 0
         self.zeros = torch.zeros((), dtype=torch.long, device=x.device)
 
-    def take(self, rows: Tensor, points: Tensor, margin: Tensor) -> None:
-        better = margin > self.margin[rows]
-        self.x[rows[better]], self.margin[rows[better]] = points[better], margin[better]
-
 
 class _State(NamedTuple):
     """The samples that still climb; one row each."""
@@ -175,7 +171,8 @@ def _climb(
         found.zeros += is_zero(seen.gradient).sum()
         if counts:
             margin = logit_margin(seen.logits.float(), labels[rows])
-            found.take(rows, points, margin)
+            better = margin > found.margin[rows]
+            found.x[rows[better]], found.margin[rows[better]] = points[better], margin[better]
         wrong = seen.logits.argmax(1) != labels[rows]
         if stop:
             found.known[rows[wrong]] = seen.logits.argmax(1)[wrong]
@@ -201,9 +198,7 @@ def _climb(
             line[state.rows] = state.best_value
             found.history.append(line)
         if number in windows:
-            state = (
-                _checked_l1(state, epsilon) if norm == "l1" else _checked(state, PROGRESS * windows[number])
-            )
+            state = _checked(state, PROGRESS * windows[number], epsilon, norm)
         ends[state.rows] = state.best
     return ends
 
@@ -260,40 +255,32 @@ def _arrived(state: _State, moved: Tensor, seen: InputGradient) -> _State:
     )
 
 
-def _checked(state: _State, enough: float) -> _State:
-    """Halve the step and go back to the best point where the step is too long.
+def _checked(state: _State, enough: float, epsilon: float, norm: Norm) -> _State:
+    """Adapt the step at a checkpoint, and send samples back to their best point.
 
-    It is too long where too few steps climbed, or where neither step nor best value changed since before.
+    In l2 and linf the step is halved where it is too long, from the best point on: where too few steps
+    climbed, or where neither step nor best value changed since before. In l1 the number of entries adapts to
+    those of the best point: where they have become fewer, go back there with long steps; else make steps
+    shorter.
     """
-    stuck = ~state.shortened & (state.best_value <= state.checked_value)
-    shorter = (state.climbed < enough) | stuck
-    wide = per_sample(shorter, state.point)
+    if norm == "l1":
+        changed = (state.best != state.centre).flatten(1).sum(1).to(state.step)
+        back = changed < 0.95 * state.changed
+        shorter = (state.step / SHRINK).clamp_min(SMALLEST_STEP * epsilon)
+        step = torch.where(back, torch.full_like(shorter, epsilon), shorter)
+        entries = changed / state.centre[0].numel() / SHRINK
+        state = state._replace(step=step, entries=entries, changed=changed)
+    else:
+        stuck = ~state.shortened & (state.best_value <= state.checked_value)
+        back = (state.climbed < enough) | stuck
+        step, value = torch.where(back, state.step / 2, state.step), state.best_value
+        climbed = torch.zeros_like(state.climbed)
+        state = state._replace(step=step, climbed=climbed, checked_value=value, shortened=back)
+    wide = per_sample(back, state.point)
     return state._replace(
-        step=torch.where(shorter, state.step / 2, state.step),
         point=torch.where(wide, state.best, state.point),
         gradient=torch.where(wide, state.best_gradient, state.gradient),
-        value=torch.where(shorter, state.best_value, state.value),
-        climbed=torch.zeros_like(state.climbed),
-        checked_value=state.best_value,
-        shortened=shorter,
-    )
-
-
-def _checked_l1(state: _State, epsilon: float) -> _State:
-    """Adapt the number of entries to those of the best point.
-
-    Where they have become fewer, go back there with long steps; else make steps shorter.
-    """
-    changed = (state.best != state.centre).flatten(1).sum(1).to(state.step)
-    fewer = changed < 0.95 * state.changed
-    shorter = (state.step / SHRINK).clamp_min(SMALLEST_STEP * epsilon)
-    wide = per_sample(fewer, state.point)
-    return state._replace(
-        step=torch.where(fewer, torch.full_like(shorter, epsilon), shorter),
-        point=torch.where(wide, state.best, state.point),
-        gradient=torch.where(wide, state.best_gradient, state.gradient),
-        entries=changed / state.centre[0].numel() / SHRINK,
-        changed=changed,
+        value=torch.where(back, state.best_value, state.value),
     )
 
 
@@ -307,13 +294,5 @@ class APGD(BallAttack):
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        attack = partial(
-            apgd_examples,
-            model,
-            steps=self.steps,
-            loss=self.loss,
-            restarts=self.restarts,
-            targets=self.targets,
-            seed=seed,
-        )
-        return self.nested(attack, clean, early_stop)
+        keys = self.model_dump(include={"steps", "loss", "restarts", "targets"})
+        return self.nested(partial(apgd_examples, model, seed=seed, **keys), clean, early_stop)

@@ -9,7 +9,6 @@ import pkgutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -179,24 +178,23 @@ class BudgetAttack(EpsilonAttack):
 
 def attack_class(kind: str) -> type[Attack]:
     """The attack in the module `kind`: a module of this package, or any other by its dotted name."""
+    package = importlib.import_module(str(__package__))
+    problem: object = "no attack is defined there"
     try:
-        module = importlib.import_module(kind if "." in kind else f"{__package__}.{kind}")
+        found = _attack_in(kind if "." in kind else f"{__package__}.{kind}")
     except ImportError as error:
-        raise ConfigError(f"attack.kind={kind} is not allowed ({error}): {_allowed()}") from None
-    found = _attack_in(module)
+        found, problem = None, error
     if found is None:
-        raise ConfigError(f"attack.kind={kind} is not allowed (no attack is defined there): {_allowed()}")
+        modules = [module.name for module in pkgutil.iter_modules(package.__path__)]
+        names = ", ".join(name for name in modules if _attack_in(f"{__package__}.{name}"))
+        raise ConfigError(
+            f"attack.kind={kind} is not allowed ({problem}): it must be {names}, or package.module of an "
+            "attack of your own."
+        )
     return found
 
 
-def _attack_in(module: ModuleType) -> type[Attack] | None:
-    own = (value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__)
+def _attack_in(name: str) -> type[Attack] | None:
+    own = [c for c in vars(importlib.import_module(name)).values() if getattr(c, "__module__", "") == name]
     classes = [c for c in own if isinstance(c, type) and issubclass(c, Attack) and not c.__abstractmethods__]
     return classes[0] if len(classes) == 1 else None
-
-
-def _allowed() -> str:
-    package = importlib.import_module(str(__package__))
-    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
-    names = [name for name in names if _attack_in(importlib.import_module(f"{__package__}.{name}"))]
-    return f"it must be {', '.join(names)}, or package.module of an attack of your own."

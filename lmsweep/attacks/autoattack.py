@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator
-from functools import partial
 from typing import Annotated, Literal
 
 import torch
@@ -15,7 +14,6 @@ from lmsweep.attacks.balls import Norm
 from lmsweep.attacks.trajectory import Examples
 from lmsweep.errors import UserError
 
-Version = Literal["standard", "plus", "rand"]
 NAMES: dict[Norm, str] = {"l1": "L1", "l2": "L2", "linf": "Linf"}
 
 
@@ -24,45 +22,35 @@ class AutoAttack(BallAttack):
 
     transfers = False
 
-    version: Annotated[Version, Field(description="standard, plus or rand")] = "standard"
+    version: Annotated[Literal["standard", "plus", "rand"], Field(description="standard, plus or rand")] = (
+        "standard"
+    )
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        attack = partial(_autoattack, model, version=self.version, seed=seed)
+        def attack(x: Tensor, labels: Tensor, *, epsilon: float, settled: Tensor, **_: object) -> Examples:
+            rows = (settled < 0).nonzero().squeeze(1)
+            if epsilon == 0 or not len(rows):
+                return Examples(x, settled)
+            best, known = x.clone(), settled.clone()
+            best[rows] = self._reference(model, x[rows], labels[rows], epsilon, seed)
+            with torch.no_grad():
+                classes = model(best[rows]).argmax(1)
+            known[rows] = torch.where(classes != labels[rows], classes, -1)
+            return Examples(best, known)
+
         return self.nested(attack, clean, early_stop=True)
 
-
-def _autoattack(
-    model: nn.Module,
-    x: Tensor,
-    labels: Tensor,
-    *,
-    epsilon: float,
-    norm: Norm,
-    version: Version,
-    seed: int,
-    settled: Tensor,
-    **_: object,
-) -> Examples:
-    rows = (settled < 0).nonzero().squeeze(1)
-    if epsilon == 0 or not len(rows):
-        return Examples(x, settled)
-    try:
-        from pyautoattack import AutoAttack as Reference
-    except ImportError:
-        raise UserError(
-            "attack=autoattack needs the package pyautoattack: pip install lmsweep[autoattack]"
-        ) from None
-    logging.getLogger("auto-attack").setLevel(logging.ERROR)
-    best, known = x.clone(), settled.clone()
-    with torch.random.fork_rng():  # AutoAttack seeds torch's own generator
-        reference = Reference(
-            model, norm=NAMES[norm], eps=epsilon, version=version, seed=seed % 2**31, device=x.device
-        )
-        found = reference.run_standard_evaluation(x[rows], labels[rows], batch_size=len(rows))
-    found = found[0] if isinstance(found, tuple) else found
-    with torch.no_grad():
-        classes = model(found).argmax(1)
-    best[rows] = found
-    known[rows] = torch.where(classes != labels[rows], classes, -1)
-    return Examples(best, known)
+    def _reference(self, model: nn.Module, x: Tensor, labels: Tensor, epsilon: float, seed: int) -> Tensor:
+        try:
+            from pyautoattack import AutoAttack as Reference
+        except ImportError:
+            raise UserError(
+                "attack=autoattack needs the package pyautoattack: pip install lmsweep[autoattack]"
+            ) from None
+        logging.getLogger("auto-attack").setLevel(logging.ERROR)
+        options = {"norm": NAMES[self.norm], "version": self.version, "seed": seed % 2**31}
+        with torch.random.fork_rng():  # AutoAttack seeds torch's own generator
+            reference = Reference(model, eps=epsilon, device=x.device, **options)
+            found = reference.run_standard_evaluation(x, labels, batch_size=len(x))
+        return found[0] if isinstance(found, tuple) else found

@@ -15,8 +15,7 @@ from typing_extensions import override
 from lmsweep.attacks.apgd import APGD, apgd_examples
 from lmsweep.attacks.attack import Attack, BallAttack, Clean, Count
 from lmsweep.attacks.balls import Norm, per_sample
-from lmsweep.attacks.measures.distances import minimal_examples
-from lmsweep.attacks.minimal import MinimalNorm
+from lmsweep.attacks.minimal import MinimalNorm, minimal_examples
 from lmsweep.attacks.search import RandomSearch, search_examples
 from lmsweep.attacks.trajectory import Examples
 
@@ -49,42 +48,31 @@ class Ensemble(BallAttack):
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
         ascend = partial(apgd_examples, model, steps=self.apgd_steps, restarts=self.restarts, seed=seed)
-        nearest = _Nearest(model, self.minimal_steps, seed)
         attacks: list[Callable[..., Examples]] = [
             partial(ascend, loss="margin"),
             partial(ascend, loss="xent"),
-            nearest,
+            _Nearest(model, self.minimal_steps, seed),
             partial(ascend, loss="dlr_targeted", targets=self.targets),
         ]
         if self.norm == "linf":
-            attacks.append(partial(_search, model, queries=self.queries, seed=seed))
-        return self.nested(partial(one_after_another, attacks), clean, early_stop=True)
+            search = partial(search_examples, model, queries=self.queries, seed=seed)
+            attacks.append(lambda *data, norm, **options: search(*data, **options))  # noqa: ARG005 - it is linf
 
+        def one_after_another(x: Tensor, labels: Tensor, *, settled: Tensor, **options: object) -> Examples:
+            """Let each attack try the samples that those before it did not settle."""
+            best, known = x.clone(), settled
+            gradients, zeros = 0, torch.zeros((), dtype=torch.long, device=x.device)
+            for attack in attacks:
+                open_ = known < 0
+                if not bool(open_.any()):
+                    break
+                found = attack(x, labels, settled=known, **options)
+                best = torch.where(per_sample(open_, x), found.x, best)
+                known = found.settled
+                gradients, zeros = gradients + found.gradients, zeros + found.zero_gradients
+            return Examples(best, known, gradients, zeros)
 
-def one_after_another(
-    attacks: list[Callable[..., Examples]],
-    x: Tensor,
-    labels: Tensor,
-    *,
-    settled: Tensor,
-    **options: object,
-) -> Examples:
-    """Let each attack try the samples that those before it did not settle."""
-    best, known = x.clone(), settled
-    gradients, zeros = 0, torch.zeros((), dtype=torch.long, device=x.device)
-    for attack in attacks:
-        open_ = known < 0
-        if not bool(open_.any()):
-            break
-        found = attack(x, labels, settled=known, **options)
-        best = torch.where(per_sample(open_, x), found.x, best)
-        known = found.settled
-        gradients, zeros = gradients + found.gradients, zeros + found.zero_gradients
-    return Examples(best, known, gradients, zeros)
-
-
-def _search(*data: Any, norm: Norm, **options: Any) -> Examples:  # noqa: ARG001 - it is linf
-    return search_examples(*data, **options)
+        return self.nested(one_after_another, clean, early_stop=True)
 
 
 class _Nearest:
@@ -104,16 +92,12 @@ class _Nearest:
             return Examples(x, settled)
         images, distances, classes = self.found = self.found or self._search(x, labels, norm, settled < 0)
         reached = (settled < 0) & (distances <= epsilon)
-        return Examples(
-            torch.where(per_sample(reached, x), images, x), torch.where(reached, classes, settled)
-        )
+        changed = torch.where(per_sample(reached, x), images, x)
+        return Examples(changed, torch.where(reached, classes, settled))
 
     def _search(self, x: Tensor, labels: Tensor, norm: Norm, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        images, distances, classes = (
-            x.clone(),
-            torch.full((len(x),), torch.inf, device=x.device),
-            labels.clone(),
-        )
+        images, classes = x.clone(), labels.clone()
+        distances = torch.full((len(x),), torch.inf, device=x.device)
         images[rows], distances[rows] = minimal_examples(
             self.model, x[rows], labels[rows], norm=norm, steps=self.steps, seed=self.seed
         )

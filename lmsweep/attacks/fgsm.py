@@ -8,14 +8,7 @@ from typing_extensions import override
 
 from lmsweep.attacks.attack import BudgetAttack, Clean, Loss
 from lmsweep.attacks.balls import per_sample, project
-from lmsweep.attacks.trajectory import (
-    AttackLoss,
-    Examples,
-    input_gradient,
-    is_zero,
-    scale_to_snr,
-    unsettled,
-)
+from lmsweep.attacks.trajectory import AttackLoss, Examples, input_gradient, is_zero, scale_to_snr, unsettled
 from lmsweep.margin.temporary import frozen
 
 
@@ -73,9 +66,8 @@ class FGSM(BudgetAttack):
         rows = (known < 0).nonzero().squeeze(1)
         sign, zeros = torch.zeros_like(x), torch.zeros((), dtype=torch.long)
         if len(rows):
-            sign[rows], zeros = fgsm_direction(
-                model, x[rows], labels[rows], loss=self.loss, targeted=targeted
-            )
+            found = fgsm_direction(model, x[rows], labels[rows], loss=self.loss, targeted=targeted)
+            sign[rows], zeros = found
         for strength in self.strengths:
             size: float | Tensor = strength
             if self.unit == "snr":

@@ -11,15 +11,13 @@ from lmsweep.attacks.trajectory import Examples, unsettled
 from lmsweep.seeds import derive_seed
 
 
-def standard_noise(x: Tensor, *, seed: int) -> Tensor:
-    """Standard normal numbers in the shape of `x` that depend on the seed alone, not on the device."""
-    generator = torch.Generator().manual_seed(derive_seed(seed, "gaussian"))
-    return torch.randn(x.shape, generator=generator).to(x)
-
-
 def gaussian_noise(x: Tensor, *, stddev: float, seed: int, clip_pixels: bool = True) -> Tensor:
-    """Return `x` with independent noise of this standard deviation in every pixel."""
-    noisy = x + stddev * standard_noise(x, seed=seed)
+    """Return `x` with independent noise of this standard deviation in every pixel.
+
+    The noise depends on the seed alone, not on the device.
+    """
+    generator = torch.Generator().manual_seed(derive_seed(seed, "gaussian"))
+    noisy = x + stddev * torch.randn(x.shape, generator=generator).to(x)
     return noisy.clamp(0.0, 1.0) if clip_pixels else noisy
 
 
@@ -39,7 +37,5 @@ class GaussianNoise(Attack):
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        noise = standard_noise(clean.x, seed=seed)
         for stddev in self.strengths:
-            noisy = clean.x + stddev * noise
-            yield unsettled(noisy.clamp(0.0, 1.0) if self.clip_pixels else noisy)
+            yield unsettled(gaussian_noise(clean.x, stddev=stddev, seed=seed, clip_pixels=self.clip_pixels))

@@ -1,9 +1,9 @@
 """The iterated fast gradient sign method (Kurakin et al., 2017), the attack of the paper's appendix."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Any, Self, Unpack
+from typing import Annotated, Any, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -13,15 +13,7 @@ from typing_extensions import override
 from lmsweep.attacks.attack import BudgetAttack, Clean, Loss, Positive
 from lmsweep.attacks.balls import per_sample
 from lmsweep.attacks.fgsm import fgsm_direction
-from lmsweep.attacks.trajectory import (
-    AttackLoss,
-    Climb,
-    Examples,
-    Stop,
-    scale_to_snr,
-    trajectory,
-    unsettled,
-)
+from lmsweep.attacks.trajectory import AttackLoss, Examples, Stop, scale_to_snr, trajectory, unsettled
 from lmsweep.margin.temporary import frozen
 
 
@@ -65,39 +57,6 @@ def iterations(epsilon: float, alpha: float, steps: int | None = None) -> int:
     return steps
 
 
-def ifgsm_at_snr(
-    model: nn.Module,
-    x: Tensor,
-    labels: Tensor,
-    *,
-    budget: float,
-    alpha: float,
-    steps: int | None,
-    **climb: Unpack[Climb],
-) -> Examples:
-    """Walk inside the ball that FGSM needs for the budget (dB), then stretch what was found to the budget.
-
-    Each sample has an epsilon of its own and takes k steps of epsilon / k: `steps` of them, or when None the
-    least number of which none is longer than alpha, whatever else is in the batch. Call it inside `frozen`.
-    """
-    clip_pixels = climb["clip_pixels"]
-    sign, _ = fgsm_direction(model, x, labels, loss=climb["loss"], targeted=climb["targeted"])
-    sizes = scale_to_snr(x, sign, budget, clip_pixels=clip_pixels)
-    counts = [steps or max(1, iterations(size, alpha)) for size in sizes.tolist()]
-    end, gradients = x.clone(), 0
-    zeros: int | Tensor = 0
-    for count in sorted(set(counts)):
-        rows = torch.tensor([i for i, wanted in enumerate(counts) if wanted == count], device=x.device)
-        epsilon = per_sample(sizes[rows], x)
-        stop = Stop(epsilon, count)
-        (found,) = trajectory(model, x[rows], labels[rows], [stop], alpha=epsilon / count, **climb)
-        end[rows] = found.x
-        gradients, zeros = gradients + found.gradients, zeros + found.zero_gradients
-    change = end - x
-    moved = x + per_sample(scale_to_snr(x, change, budget, clip_pixels=clip_pixels), x) * change
-    return unsettled(moved.clamp(0.0, 1.0) if clip_pixels else moved, gradients, zeros)
-
-
 class IFGSM(BudgetAttack):
     """One path for all epsilons when each takes as few steps as it may.
 
@@ -132,14 +91,14 @@ class IFGSM(BudgetAttack):
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
         labels, targeted = clean.aim(self.target)
-        climb: Climb = {"loss": self.loss, "targeted": targeted, "clip_pixels": self.clip_pixels}
-        walk = partial(trajectory, model, clean.x, labels, alpha=self.alpha, early_stop=early_stop, **climb)
+        climb: dict[str, Any] = {"loss": self.loss, "targeted": targeted, "clip_pixels": self.clip_pixels}
+        walk: Callable[..., Iterator[Examples]] = partial(
+            trajectory, model, clean.x, labels, alpha=self.alpha, early_stop=early_stop, **climb
+        )
         settled = clean.settled(labels, targeted, early_stop)
         if self.unit == "snr":
             for budget in self.strengths:
-                yield ifgsm_at_snr(
-                    model, clean.x, labels, budget=budget, alpha=self.alpha, steps=self.steps, **climb
-                )
+                yield self._at_snr(model, clean.x, labels, budget, climb)
         elif self.steps is None:
             stops = [Stop(epsilon, iterations(epsilon, self.alpha)) for epsilon in sorted(self.strengths)]
             found = dict(zip(sorted(self.strengths), walk(stops, settled=settled), strict=True))
@@ -158,3 +117,26 @@ class IFGSM(BudgetAttack):
                     gradients=first.gradients + rest.gradients,
                     zero_gradients=first.zero_gradients + rest.zero_gradients,
                 )
+
+    def _at_snr(self, model: nn.Module, x: Tensor, labels: Tensor, budget: float, climb: Any) -> Examples:
+        """Walk inside the ball that FGSM needs for the budget (dB), then stretch what was found to it.
+
+        Each sample has an epsilon of its own and takes k steps of epsilon / k: `steps` of them, or when None
+        the least number of which none is longer than alpha, whatever else is in the batch.
+        """
+        sign, _ = fgsm_direction(model, x, labels, loss=self.loss, targeted=climb["targeted"])
+        sizes = scale_to_snr(x, sign, budget, clip_pixels=self.clip_pixels)
+        counts = [self.steps or max(1, iterations(size, self.alpha)) for size in sizes.tolist()]
+        end, gradients = x.clone(), 0
+        zeros: int | Tensor = 0
+        for count in sorted(set(counts)):
+            rows = torch.tensor([i for i, wanted in enumerate(counts) if wanted == count], device=x.device)
+            epsilon = per_sample(sizes[rows], x)
+            stop = Stop(epsilon, count)
+            (found,) = trajectory(model, x[rows], labels[rows], [stop], alpha=epsilon / count, **climb)
+            end[rows] = found.x
+            gradients, zeros = gradients + found.gradients, zeros + found.zero_gradients
+        change = end - x
+        factor = scale_to_snr(x, change, budget, clip_pixels=self.clip_pixels)
+        moved = x + per_sample(factor, x) * change
+        return unsettled(moved.clamp(0.0, 1.0) if self.clip_pixels else moved, gradients, zeros)

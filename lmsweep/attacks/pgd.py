@@ -121,14 +121,5 @@ class PGD(EpsilonAttack):
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        attack = partial(
-            pgd_examples,
-            model,
-            steps=self.steps,
-            alpha=self.alpha,
-            restarts=self.restarts,
-            seed=seed,
-            loss=self.loss,
-            norm=self.norm,
-        )
-        return self.one_by_one(attack, clean, early_stop)
+        keys = self.model_dump(include={"steps", "alpha", "restarts", "loss", "norm"})
+        return self.one_by_one(partial(pgd_examples, model, seed=seed, **keys), clean, early_stop)

@@ -14,13 +14,7 @@ from typing_extensions import override
 
 from lmsweep.attacks.attack import Clean, Count, EpsilonAttack
 from lmsweep.attacks.balls import per_sample, project
-from lmsweep.attacks.trajectory import (
-    Examples,
-    fooled,
-    logit_margin,
-    standalone,
-    unsettled,
-)
+from lmsweep.attacks.trajectory import Examples, fooled, logit_margin, standalone, unsettled
 from lmsweep.seeds import derive_seed
 
 # The schedule of the square attack (Andriushchenko et al., 2020): the share of pixels that a proposal
@@ -55,8 +49,8 @@ def search_examples(
     if epsilon == 0 or queries < 1:
         return Examples(x, known)
     generator = torch.Generator().manual_seed(derive_seed(seed, "random search"))
-    flat_shape = x.shape
-    images = x.reshape(len(x), *_as_image(x.shape[1:]))
+    # Inputs that are no images count as one row of pixels.
+    images = x if x.ndim == 4 else x.flatten(1)[:, None, None]
     best = images.clone()
     # float64 holds the logits of every network exactly.
     best_margin = torch.full((len(x),), -torch.inf, device=x.device, dtype=torch.float64)
@@ -69,7 +63,7 @@ def search_examples(
         paint = images[alive] + epsilon * signs[alive]
         candidate = torch.where(painted[alive], paint, best[alive])
         candidate = project(candidate, images[alive], epsilon, clip_pixels)
-        logits = model(candidate.reshape(len(alive), *flat_shape[1:]))
+        logits = model(candidate.reshape(len(alive), *x.shape[1:]))
         margin = logit_margin(logits, labels[alive]).double()
         margin = -margin if targeted else margin
         better = margin > best_margin[alive]
@@ -78,7 +72,7 @@ def search_examples(
         if early_stop:
             done = better & fooled(logits, labels[alive], targeted)
             known[alive[done]] = logits.argmax(1)[done]
-    return Examples(best.reshape(flat_shape), known)
+    return Examples(best.reshape(x.shape), known)
 
 
 random_search = standalone(search_examples)
@@ -109,11 +103,6 @@ def _proposal(images: Tensor, query: int, queries: int, generator: torch.Generat
     return inside, (2.0 * signs - 1).to(images)
 
 
-def _as_image(shape: torch.Size) -> tuple[int, int, int]:
-    """Channels, height and width; inputs that are no images count as one row of pixels."""
-    return (shape[0], shape[1], shape[2]) if len(shape) == 3 else (1, 1, math.prod(shape))
-
-
 class RandomSearch(EpsilonAttack):
     """Random squares, without gradients."""
 
@@ -126,5 +115,5 @@ class RandomSearch(EpsilonAttack):
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        attack = partial(search_examples, model, queries=self.queries, seed=seed)
-        return self.one_by_one(attack, clean, early_stop)
+        search = partial(search_examples, model, queries=self.queries, seed=seed)
+        return self.one_by_one(search, clean, early_stop)

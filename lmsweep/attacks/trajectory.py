@@ -8,7 +8,7 @@ epsilons are the same path, left at different steps.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Concatenate, Literal, NamedTuple, ParamSpec, TypedDict, get_args
+from typing import Concatenate, Literal, NamedTuple, ParamSpec, get_args
 
 import torch
 import torch.nn.functional as F
@@ -106,14 +106,6 @@ def objective_gradient(model: nn.Module, x: Tensor, objective: Callable[[Tensor]
 def is_zero(gradient: Tensor) -> Tensor:
     """Which samples have a gradient that is exactly zero in every pixel: its sign moves them nowhere."""
     return (gradient == 0).flatten(1).all(1)
-
-
-class Climb(TypedDict):
-    """How an attack climbs: which loss, away from the label or towards a target, within [0, 1] or not."""
-
-    loss: AttackLoss
-    targeted: bool
-    clip_pixels: bool
 
 
 class Stop(NamedTuple):

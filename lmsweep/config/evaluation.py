@@ -72,7 +72,7 @@ class EvaluationConfig(StoredRunsConfig):
 
 
 class ThresholdsConfig(Node):
-    """`thresholds`: see `lmsweep.attacks.measures.masking.Thresholds`."""
+    """How large the gap and every sign of an audit may be; docs/attacks.md says how limits were chosen."""
 
     gap: Unit
     hidden_gradients: Unit

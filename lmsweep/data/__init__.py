@@ -1,8 +1,15 @@
 """Data sets, their splits, label noise and fractions, each drawn from a seed of its own, and batches."""
 
 from lmsweep.data.augment import Augmentation
-from lmsweep.data.batches import EvaluationBatches, TrainingBatches
-from lmsweep.data.dataset import Dataset, Source, Split, fixed_choice, prepare
+from lmsweep.data.dataset import (
+    Dataset,
+    EvaluationBatches,
+    Source,
+    Split,
+    TrainingBatches,
+    fixed_choice,
+    prepare,
+)
 from lmsweep.data.imagenet import StreamedSplit
 
 __all__ = [

@@ -65,16 +65,15 @@ def _complete(folder: Path, names: list[str]) -> bool:
 
 def _read_python(root: Path) -> tuple[Split, Split]:
     try:
-        train, test = (CIFAR10(root, train=train) for train in (True, False))
+        parts = [CIFAR10(root, train=train) for train in (True, False)]
     except RuntimeError:  # torchvision compares checksums before it unpickles, but does not say which failed
         for name, md5 in _python_files():
             path = root / CIFAR10.base_folder / name
             if not check_integrity(path, md5):
                 raise DamagedError(path, "its checksum is wrong", REMEDY) from None
         raise
-    return _split(train.data.transpose(0, 3, 1, 2), train.targets), _split(
-        test.data.transpose(0, 3, 1, 2), test.targets
-    )
+    train, test = (_split(part.data.transpose(0, 3, 1, 2), part.targets) for part in parts)
+    return train, test
 
 
 def _read_binary(folder: Path) -> tuple[Split, Split]:

@@ -1,8 +1,10 @@
 """ImageNet, or any folder of images by class: `train/<class>/*` and `val/<class>/*`, read while training."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,9 +54,7 @@ def load(
             f"than the {len(train.samples)} images in {place / 'train'}; change it on the command line."
         )
     pool, fixed = (
-        StreamedSplit(
-            [path for path, _ in part.samples], torch.tensor(part.targets), cropping, workers=workers
-        )
+        StreamedSplit([path for path, _ in part.samples], torch.tensor(part.targets), cropping, workers)
         for part in (train, test)
     )
     return Source(pool, fixed, len(train.classes), validation_size)
@@ -100,23 +100,18 @@ class Cropping:
             return v2.functional.pil_to_tensor(crop(image))
 
 
-class StreamedSplit(Split):
+_Request = tuple[int, int | None]  # which file, and the seed of its crop
+
+
+class StreamedSplit(Split, TorchDataset):
     """Image files and their labels. A batch is the same for any number of workers."""
 
-    def __init__(
-        self,
-        files: Sequence[str] | np.ndarray,
-        y: Tensor,
-        cropping: Cropping,
-        *,
-        workers: int = 0,
-        device: torch.device | str = "cpu",
-    ) -> None:
+    def __init__(self, files: Sequence[str], y: Tensor, cropping: Cropping, workers: int = 0) -> None:
         self.files = np.asarray(files)
         self.y = y
         self.cropping = cropping
         self.workers = workers
-        self.device = torch.device(device)
+        self.device = torch.device("cpu")
 
     @property
     def x(self) -> Tensor:
@@ -131,12 +126,15 @@ class StreamedSplit(Split):
 
     def select(self, indices: Tensor, labels: Tensor | None = None) -> "StreamedSplit":
         """The samples at `indices`, with other labels when these are given; nothing is read."""
-        y = self.y[indices] if labels is None else labels
-        return self._like(self.files[indices.numpy()], y, self.device)
+        part = copy(self)
+        part.files, part.y = self.files[indices.numpy()], self.y[indices] if labels is None else labels
+        return part
 
     def to(self, device: torch.device | str) -> "StreamedSplit":
         """The same samples, with their batches on `device`."""
-        return self._like(self.files, self.y, device)
+        moved = copy(self)
+        moved.device = torch.device(device)
+        return moved
 
     def read(
         self, indices: Iterable[Index], *, seed: int | None = None, start: int = 0, share: Share = ALL
@@ -146,10 +144,10 @@ class StreamedSplit(Split):
         `start` is the number of the first batch, and `share` says which part of each `indices` are.
         """
         loader = DataLoader(
-            _Files(self.files, self.y, self.cropping),
+            self,
             batch_sampler=self._requests(indices, seed, start, share),
             num_workers=self.workers,
-            collate_fn=_collate,
+            collate_fn=_as_read,
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # else the loader draws from the global generator, as dropout does
         )
@@ -161,46 +159,26 @@ class StreamedSplit(Split):
 
     def _requests(
         self, indices: Iterable[Index], seed: int | None, start: int, share: Share
-    ) -> Iterator[list["_Request"]]:
+    ) -> Iterator[list[_Request]]:
         for number, chosen in enumerate(indices, start):
             members = range(*chosen.indices(len(self))) if isinstance(chosen, slice) else chosen.tolist()
-            yield [
-                (
-                    member,
-                    None if seed is None else derive_seed(seed, f"crop/{number}/{share.position(index)}"),
-                )
-                for index, member in enumerate(members)
-            ]
+            places = [share.position(index) for index in range(len(members))]
+            crops = [None if seed is None else derive_seed(seed, f"crop/{number}/{p}") for p in places]
+            yield list(zip(members, crops, strict=True))
 
-    def _like(self, files: np.ndarray, y: Tensor, device: torch.device | str) -> "StreamedSplit":
-        return StreamedSplit(files, y, self.cropping, workers=self.workers, device=device)
-
-
-_Request = tuple[int, int | None]  # which file, and the seed of its crop
-_Sample = tuple[Tensor, Tensor]
-
-
-class _Files(TorchDataset):
-    def __init__(self, files: np.ndarray, y: Tensor, cropping: Cropping) -> None:
-        self.files = files
-        self.y = y
-        self.cropping = cropping
-
-    def __getitem__(self, request: _Request) -> _Sample | UserError:
-        index, seed = request
-        path = Path(self.files[index])
-        try:
-            with Image.open(path) as image:
-                return self.cropping(image.convert("RGB"), seed), self.y[index]
-        except (OSError, SyntaxError) as error:  # Pillow's words for files that are cut short or no images
-            # Returned, because an exception that crosses a process carries its traceback as the message.
-            return UserError(f"{path} cannot be read as an image ({error}): replace or remove it.")
+    def __getitems__(self, requests: list[_Request]) -> Batch | UserError:
+        """One batch, which torch's loader asks for, in a process of its own where there are workers."""
+        images = []
+        for index, seed in requests:
+            path = Path(self.files[index])
+            try:
+                with Image.open(path) as image:
+                    images.append(self.cropping(image.convert("RGB"), seed))
+            except (OSError, SyntaxError) as error:  # Pillow's words for files cut short or no images
+                # Returned, because an exception that crosses a process carries its traceback as the message.
+                return UserError(f"{path} cannot be read as an image ({error}): replace or remove it.")
+        return torch.stack(images), self.y[[index for index, _ in requests]]
 
 
-def _collate(samples: list[_Sample | UserError]) -> Batch | UserError:
-    good = []
-    for sample in samples:
-        if isinstance(sample, UserError):
-            return sample
-        good.append(sample)
-    return torch.stack([x for x, _ in good]), torch.stack([y for _, y in good])
+def _as_read(batch: Any) -> Any:
+    return batch  # `__getitems__` has made it, so there is nothing to collate

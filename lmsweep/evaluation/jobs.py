@@ -77,10 +77,9 @@ def _source(config: AuditConfig, run: StoredRun) -> StoredRun | None:
 
 def judged(config: AuditKeys, results: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The verdict on stored evidence, and its reasons."""
-    from lmsweep.attacks.measures.masking import Evidence, Thresholds, judge
+    from lmsweep.attacks.measures.masking import Evidence, judge
 
-    evidence, thresholds = Evidence(**results["evidence"]), Thresholds(**config.thresholds.model_dump())
-    return judge(evidence, thresholds)
+    return judge(Evidence(**results["evidence"]), config.thresholds.model_dump())
 
 
 def evaluation_job(measurement: Measurement, runs: Runs, mirror: Mirror | None = None) -> Job:

@@ -180,9 +180,7 @@ def measure_distances(
     checkpoint = load_run(runs[target], config.root, device_of(config), config.checkpoint)
     batches = batches_of(config, checkpoint.data)
     agreements = [
-        compare_distances(
-            checkpoint.network, batches, norm=norm, steps=config.steps, seed=config.seed
-        ).to_dict()
+        compare_distances(checkpoint.network, batches, norm=norm, steps=config.steps, seed=config.seed)
         for norm in config.norms
     ]
     title = f"{runs[target].config.method_name()}, run {target}"

@@ -154,16 +154,12 @@ class MarginLoss(ReversibleCallback):
             batched=self.batched,
             **distance_part(options),
         )
-        gamma, clip = options["gamma"], options["clip"]
-        per_layer = layer_losses(margins, gamma=gamma, aggregation=options["aggregation"], clip=clip)
+        per_layer = layer_losses(margins, **options)
         if _is_logging_step(module):
-            values = {
-                f"margin/loss/{name}": value
-                for name, value in zip(self._names, per_layer.detach().mean(0), strict=True)
-            }
-            epsilon = options["epsilon"]
-            signs = telemetry(margins, logits, self._names, gamma=gamma, epsilon=epsilon, clip=clip)
-            values.update({f"margin/{key}": value for key, value in signs.items()})
+            means = zip(self._names, per_layer.detach().mean(0), strict=True)
+            signs = telemetry(margins, logits, self._names, **options)
+            values = {f"margin/loss/{name}": value for name, value in means}
+            values |= {f"margin/{key}": value for key, value in signs.items()}
             module.log_dict(values, on_step=True, on_epoch=False, sync_dist=True)
         return sample_losses(per_layer, options["layer_reduction"]).mean()
 

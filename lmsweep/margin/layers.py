@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -122,12 +123,12 @@ def _even(item: str, hidden: list[str]) -> list[str]:
     return [INPUT, *(hidden[round((i + 1) * step) - 1] for i in range(inner)), OUTPUT]
 
 
+@dataclass
 class Captured:
     """What the last forward pass inside `capture` produced."""
 
-    def __init__(self) -> None:
-        self.logits: Tensor | None = None
-        self.layers: dict[str, Tensor] = {}
+    logits: Tensor | None = None
+    layers: dict[str, Tensor] = field(default_factory=dict)
 
 
 @contextmanager

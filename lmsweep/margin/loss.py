@@ -42,10 +42,7 @@ def margin_loss(
     margins = linearised_margins(
         logits, targets, layers, last_layer=last_layer, sampled=sampled, **distance_part(options)
     )
-    per_layer = layer_losses(
-        margins, gamma=options["gamma"], aggregation=options["aggregation"], clip=options["clip"]
-    )
-    per_sample = sample_losses(per_layer, options["layer_reduction"])
+    per_sample = sample_losses(layer_losses(margins, **options), options["layer_reduction"])
     if options["reduction"] == "none":
         return per_sample
     return per_sample.mean() if options["reduction"] == "mean" else per_sample.sum()
@@ -57,8 +54,9 @@ def layer_losses(
     gamma: float | Sequence[float],
     aggregation: Literal["max", "sum"],
     clip: float | None,
+    **_: object,
 ) -> Tensor:
-    """The hinge on the distances, aggregated over classes: (batch, layers)."""
+    """The hinge on the distances, aggregated over classes: (batch, layers); other options are not for it."""
     goal = _per_layer(gamma, margins.distance)
     per_class = (goal - margins.distance).clamp_min(0.0)
     if clip is not None:
@@ -80,6 +78,7 @@ def telemetry(
     gamma: float | Sequence[float],
     epsilon: float,
     clip: float | None,
+    **_: object,
 ) -> Mapping[str, Tensor]:
     """Say, per layer, whether the loss still has something to act on. All values stay on the device.
 

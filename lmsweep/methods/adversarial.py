@@ -11,30 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmsweep.attacks.trajectory import logit_margin, per_sample, project, soft_logit_margin
+from lmsweep.attacks.balls import per_sample, project
+from lmsweep.attacks.trajectory import logit_margin, soft_logit_margin
 from lmsweep.margin.temporary import frozen
 from lmsweep.methods.method import Count, Method, Positive, Step
 
 BISECTIONS = 10  # the point on the boundary is known to a thousandth of the ball
-
-
-def climb(
-    objective: Callable[[Tensor], Tensor],
-    x: Tensor,
-    start: Tensor,
-    *,
-    epsilon: float,
-    alpha: float,
-    steps: int,
-) -> Tensor:
-    """Images in the ball around `x` after steps of `alpha` along the sign of the objective's gradient."""
-    moved = start.detach()
-    for _ in range(steps):
-        moved.requires_grad_()
-        with torch.enable_grad():
-            (gradient,) = torch.autograd.grad(objective(moved).sum(), moved)
-        moved = project(moved.detach() + alpha * gradient.sign(), x, epsilon, clip_pixels=True)
-    return moved.detach()
 
 
 def divergence(logits: Tensor, others: Tensor) -> Tensor:
@@ -54,8 +36,14 @@ class InABall(Method):
     steps: Count
 
     def climbed(self, objective: Callable[[Tensor], Tensor], x: Tensor, start: Tensor) -> Tensor:
-        """Images in the ball around `x` that `climb` reaches."""
-        return climb(objective, x, start, epsilon=self.epsilon, alpha=self.alpha, steps=self.steps)
+        """Images in the ball around `x` after steps of `alpha` along the sign of the objective's gradient."""
+        moved = start.detach()
+        for _ in range(self.steps):
+            moved.requires_grad_()
+            with torch.enable_grad():
+                (gradient,) = torch.autograd.grad(objective(moved).sum(), moved)
+            moved = project(moved.detach() + self.alpha * gradient.sign(), x, self.epsilon, clip_pixels=True)
+        return moved.detach()
 
 
 class Trades(InABall):
@@ -65,7 +53,7 @@ class Trades(InABall):
     beta: Positive
 
     def term(self, step: Step) -> Tensor:
-        """The divergence between clean and adversarial answers; gradients flow through both."""
+        # Gradients flow through both answers.
         x, network = step.x.detach(), step.network
         with frozen(network):
             with torch.no_grad():
@@ -97,7 +85,6 @@ class MMA(InABall):
     weight: Positive
 
     def term(self, step: Step) -> Tensor:
-        """The loss at the boundary, as a mean over the batch."""
         x, y, network = step.x.detach(), step.y, step.network
         with frozen(network):
             with torch.no_grad():

@@ -1,9 +1,8 @@
 """The networks; each names its hidden layers in `layer_names`, so that layer sets read naturally."""
 
 from lmsweep.models.cnn import ConvNet, ReleasedConvNet
-from lmsweep.models.compact import CompactResNet
 from lmsweep.models.inception import InceptionV3
 from lmsweep.models.mlp import MLP, Linear
-from lmsweep.models.wide_resnet import WideResNet
+from lmsweep.models.residual import CompactResNet, WideResNet
 
 __all__ = ["MLP", "CompactResNet", "ConvNet", "InceptionV3", "Linear", "ReleasedConvNet", "WideResNet"]

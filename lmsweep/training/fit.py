@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, TrainingBatches
-from lmsweep.data.batches import Batch
+from lmsweep.data.dataset import Batch
 from lmsweep.files import Lease
 from lmsweep.margin.batch_norm import sync_batch_norm
 from lmsweep.margin.layers import INPUT

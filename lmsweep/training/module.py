@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from lmsweep.data.batches import Batch
+from lmsweep.data.dataset import Batch
 from lmsweep.methods import Method, Step, linear_layers
 from lmsweep.seeds import Share, derive_seed
 

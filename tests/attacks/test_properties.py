@@ -22,7 +22,7 @@ from lmsweep.attacks import (
     random_search,
     transfer_curves,
 )
-from lmsweep.attacks.measures.distances import linearised_distances, minimal_distances
+from lmsweep.attacks.minimal import class_distances, minimal_examples
 
 ATTACKS = {
     "fgsm": fgsm,
@@ -97,10 +97,10 @@ MEASUREMENTS = {
     "curve search": lambda m, x, y: attack_curve(m, [(x, y)], RandomSearch(epsilons=(0.1,), queries=3)),
     "curve noise": lambda m, x, y: attack_curve(m, [(x, y)], GaussianNoise(stddevs=(0.1,))),
     "transfer": lambda m, x, y: transfer_curves(m, {"a": m}, [(x, y)], FGSM(epsilons=(0.1,))),
-    "linearised": lambda m, x, y: linearised_distances(m, x, y, norm="l2"),
-    "l1": lambda m, x, y: minimal_distances(m, x, y, norm="l1", steps=3),
-    "l2": lambda m, x, y: minimal_distances(m, x, y, norm="l2", steps=3),
-    "linf": lambda m, x, y: minimal_distances(m, x, y, norm="linf", steps=3),
+    "linearised": lambda m, x, y: class_distances(m, x, y, "l2"),
+    "l1": lambda m, x, y: minimal_examples(m, x, y, norm="l1", steps=3),
+    "l2": lambda m, x, y: minimal_examples(m, x, y, norm="l2", steps=3),
+    "linf": lambda m, x, y: minimal_examples(m, x, y, norm="linf", steps=3),
 }
 
 

@@ -1,7 +1,5 @@
 """The calibration of the audit: what is true, which limits are best, and that fresh networks are fresh."""
 
-from dataclasses import asdict
-
 import pytest
 import torch
 from torch import nn
@@ -10,9 +8,9 @@ from benchmarks.audit_calibration import EPSILON, chosen, report, right_verdict,
 from benchmarks.audit_networks import CHOOSING, FRESH, Trick, first, images, make_network, train, trained
 from benchmarks.audit_truth import truth, truth_measured
 from lmsweep.attacks.measures.indicators import ADVICE
-from lmsweep.attacks.measures.masking import Evidence, Thresholds
+from lmsweep.attacks.measures.masking import Evidence
 
-LIMITS = Thresholds(gap=0.05, **{name: 1.0 if name == "transfer_failure" else 0.05 for name in ADVICE})
+LIMITS = {"gap": 0.05, **dict.fromkeys(ADVICE, 0.05), "transfer_failure": 1.0}
 
 
 def line(*, left: float, unhidden: float, worst: float, hidden: float, cell: str = "a", seed: int = 0):
@@ -51,7 +49,7 @@ def test_limits_are_chosen_for_the_most_right_verdicts_and_the_least_change():
     ]
     assert [verdict(one, LIMITS) == right_verdict(one) for one in lines] == [False, True, True]
     best = chosen(lines, LIMITS)
-    assert asdict(best) == {**asdict(LIMITS), "hidden_gradients": 0.04}
+    assert best == {**LIMITS, "hidden_gradients": 0.04}
     assert all(verdict(one, best) == right_verdict(one) for one in lines)
 
 

@@ -10,13 +10,7 @@ from lmsweep.attacks.trajectory import soft_logit_margin
 from lmsweep.data import EvaluationBatches
 from lmsweep.margin.temporary import frozen
 from lmsweep.methods import Step
-from lmsweep.methods.adversarial import (
-    MMA,
-    Trades,
-    climb,
-    divergence,
-    nearest_on_the_line,
-)
+from lmsweep.methods.adversarial import MMA, InABall, Trades, divergence, nearest_on_the_line
 from lmsweep.seeds import Share
 from lmsweep.training.run import prepare_run, run
 from tests.config.test_run import config
@@ -53,9 +47,10 @@ def test_divergence_and_soft_margin_are_their_naive_loops():
 
 def test_climbing_stays_in_the_ball_and_finds_the_worst_corner_of_a_linear_function():
     x, w = torch.full((2, 1, 3, 3), 0.5), torch.randn(9, generator=torch.Generator().manual_seed(1))
-    found = climb(lambda image: image.flatten(1) @ w, x, x, **BALL)
+    ball = InABall(**BALL)
+    found = ball.climbed(lambda image: image.flatten(1) @ w, x, x)
     torch.testing.assert_close(found, x + 0.1 * w.sign().view(1, 1, 3, 3))
-    at_the_edge = climb(lambda image: image.flatten(1) @ w, x * 0 + 0.95, x * 0 + 0.95, **BALL)
+    at_the_edge = ball.climbed(lambda image: image.flatten(1) @ w, x * 0 + 0.95, x * 0 + 0.95)
     assert at_the_edge.max() <= 1
 
 
@@ -83,7 +78,8 @@ def test_the_nearest_image_of_a_linear_network_is_on_its_boundary():
     w = net[1].weight[0] - net[1].weight[1]
     distance = (net(x)[:, 0] - net(x)[:, 1]).abs() / w.abs().sum()
     with frozen(net):
-        far = climb(lambda image: soft_logit_margin(net(image), y), x, x, epsilon=0.4, alpha=0.1, steps=8)
+        ball = InABall(epsilon=0.4, alpha=0.1, steps=8)
+        far = ball.climbed(lambda image: soft_logit_margin(net(image), y), x, x)
         found = nearest_on_the_line(net, x, far, y)
     near = distance < 0.3
     assert near.any()

@@ -8,14 +8,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from lmsweep.methods import Step
-from lmsweep.methods.labels import bootstrapping, generalised_cross_entropy, symmetric_cross_entropy
-from lmsweep.methods.outputs import (
+from lmsweep.methods.losses import (
+    Bootstrapping,
+    GeneralisedCrossEntropy,
+    Hinge,
     Liu,
+    OutputMargin,
+    SoftMargin,
+    SymmetricCrossEntropy,
     angular_margin,
-    hinge,
     large_margin_logits,
-    output_margin,
-    soft_margin,
 )
 
 CLASSES = 4
@@ -78,14 +80,14 @@ def naive_sce(row, y):
 
 
 LOSSES = {
-    "hinge": (hinge, naive_hinge),
-    "output_margin nearest": (lambda z, y: output_margin(z, y, "nearest"), naive_output_margin_nearest),
-    "output_margin all": (lambda z, y: output_margin(z, y, "all"), naive_output_margin_all),
-    "soft_margin": (lambda z, y: soft_margin(z, y, 1.5), naive_soft_margin),
-    "bootstrapping soft": (lambda z, y: bootstrapping(z, y, 0.8, "soft"), naive_bootstrapping_soft),
-    "bootstrapping hard": (lambda z, y: bootstrapping(z, y, 0.8, "hard"), naive_bootstrapping_hard),
-    "gce": (lambda z, y: generalised_cross_entropy(z, y, 0.7), naive_gce),
-    "sce": (lambda z, y: symmetric_cross_entropy(z, y, 0.1, 2.0, -4.0), naive_sce),
+    "hinge": (Hinge(), naive_hinge),
+    "output_margin nearest": (OutputMargin(weight=1.0, over="nearest"), naive_output_margin_nearest),
+    "output_margin all": (OutputMargin(weight=1.0, over="all"), naive_output_margin_all),
+    "soft_margin": (SoftMargin(margin=1.5), naive_soft_margin),
+    "bootstrapping soft": (Bootstrapping(beta=0.8, kind="soft"), naive_bootstrapping_soft),
+    "bootstrapping hard": (Bootstrapping(beta=0.8, kind="hard"), naive_bootstrapping_hard),
+    "gce": (GeneralisedCrossEntropy(q=0.7), naive_gce),
+    "sce": (SymmetricCrossEntropy(alpha=0.1, beta=2.0, log_zero=-4.0), naive_sce),
 }
 
 
@@ -99,25 +101,34 @@ def assert_same(ours, naive, variables):
 def test_a_criterion_is_its_naive_loop(case, name):
     logits, y = case
     ours, naive = LOSSES[name]
-    assert_same(
-        ours(logits, y), sum(naive(row, t) for row, t in zip(logits, y.tolist(), strict=True)) / 9, logits
-    )
+    expected = sum(naive(row, t) for row, t in zip(logits, y.tolist(), strict=True)) / 9
+    assert_same(ours.criterion(logits, y), expected, logits)
 
 
 def test_limits_of_criteria_are_cross_entropy(case):
     logits, y = case
     xent = F.cross_entropy(logits, y)
-    torch.testing.assert_close(generalised_cross_entropy(logits, y, 1e-8), xent, rtol=1e-6, atol=0)
-    torch.testing.assert_close(symmetric_cross_entropy(logits, y, 1.0, 0.0, -4.0), xent)
-    torch.testing.assert_close(bootstrapping(logits, y, 1.0, "soft"), xent)
-    torch.testing.assert_close(soft_margin(logits, y, 0.0), xent)
+    nearly = GeneralisedCrossEntropy(q=1e-8)
+    torch.testing.assert_close(nearly.criterion(logits, y), xent, rtol=1e-6, atol=0)
+    for method in (
+        SymmetricCrossEntropy(alpha=1.0, beta=0.0, log_zero=-4.0),
+        Bootstrapping(beta=1.0, kind="soft"),
+        SoftMargin(margin=1e-15),
+    ):
+        torch.testing.assert_close(method.criterion(logits, y), xent)
+
+
+def test_the_weight_of_the_output_margin_is_a_factor(case):
+    for over in ("nearest", "all"):
+        one, three = (OutputMargin(weight=weight, over=over).criterion(*case) for weight in (1.0, 3.0))
+        torch.testing.assert_close(three, 3 * one)
 
 
 def test_saturated_logits_give_finite_losses_and_gradients():
     logits = torch.tensor([[300.0, 0, 0, 0], [-300.0, 0, 0, 0]], requires_grad=True)
     y = torch.zeros(2, dtype=torch.long)
     for ours, _ in LOSSES.values():
-        (gradient,) = torch.autograd.grad(ours(logits, y), logits)
+        (gradient,) = torch.autograd.grad(ours.criterion(logits, y), logits)
         assert gradient.isfinite().all()
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lmsweep.methods.parseval import constrained, matrix, on_the_simplex, orthonormality_step
+from lmsweep.methods.smoothness import constrained, on_the_simplex, orthonormality_step
 from lmsweep.models import WideResNet
 from lmsweep.training.build import build_module
 from lmsweep.training.run import prepare_run, run
@@ -37,7 +37,8 @@ def test_weights_of_a_sum_go_to_the_nearest_point_of_the_simplex(pair):
 
 
 def farthest_from_one(module) -> float:
-    values = [torch.linalg.svdvals(matrix(*one)) for one in constrained(module.network, output=False)]
+    layers = constrained(module.network, output=False)
+    values = [torch.linalg.svdvals(factor * layer.weight.flatten(1)) for layer, factor in layers]
     return max((value - 1).abs().max().item() for value in values)
 
 

@@ -8,13 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from lmsweep.methods import Step
-from lmsweep.methods.penalties import (
+from lmsweep.methods.smoothness import (
     CrossLipschitz,
     InputGradient,
     Jacobian,
     squared_jacobian,
     steepest,
-    unit_vectors,
 )
 from lmsweep.seeds import Share
 
@@ -69,7 +68,7 @@ def test_projections_on_all_axes_are_the_exact_norm_and_random_ones_have_it_as_t
     exact = squared_jacobian(step.logits, step.x)
     axes = torch.eye(CLASSES, dtype=torch.float64).expand(3, -1, -1)
     torch.testing.assert_close(squared_jacobian(step.logits, step.x, axes), exact)
-    drawn = unit_vectors(step, 300).double()
+    drawn = Jacobian(weight=1.0, projections=300).directions(step).double()
     torch.testing.assert_close(drawn.norm(dim=2), torch.ones(3, 300, dtype=torch.float64))
     torch.testing.assert_close(squared_jacobian(step.logits, step.x, drawn), exact, rtol=0.25, atol=0)
 

@@ -13,7 +13,7 @@ from lmsweep.config.hydra import config_folder
 from lmsweep.data import Split
 from lmsweep.errors import ConfigError
 from lmsweep.methods import method_names
-from lmsweep.methods.labels import GeneralisedCrossEntropy
+from lmsweep.methods.losses import GeneralisedCrossEntropy
 from lmsweep.training.module import Classifier
 from lmsweep.training.run import prepare_run, run
 from tests.config.test_run import config

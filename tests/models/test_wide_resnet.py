@@ -9,7 +9,7 @@ from torch import nn
 
 from lmsweep.margin.layers import resolve_layers
 from lmsweep.models import WideResNet
-from lmsweep.models.wide_resnet import ResidualUnit
+from lmsweep.models.residual import ResidualUnit
 from tests.models.activations import parameters, shapes
 
 CIFAR = (3, 32, 32)

@@ -12,7 +12,7 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from lmsweep.attacks.attack import Attack, Clean
-from lmsweep.attacks.trajectory import Examples, predictions
+from lmsweep.attacks.trajectory import predictions
 from lmsweep.margin.temporary import frozen
 from lmsweep.seeds import derive_seed
 
@@ -79,8 +79,10 @@ def attack_curve(
     drawn at random. `remember` is asked for every batch.
     """
     answers = {"self": model if judge is None else judge}
-    (curve,) = _curves(model, answers, batches, attack, seed, early_stop, remember).values()
-    return curve
+    found = transfer_curves(
+        model, answers, batches, attack, seed=seed, early_stop=early_stop, remember=remember
+    )
+    return found["self"]
 
 
 def transfer_curves(
@@ -90,39 +92,43 @@ def transfer_curves(
     attack: Attack,
     *,
     seed: int = 0,
+    early_stop: bool = False,
     remember: Remember = afresh,
 ) -> dict[str, Curve]:
     """Attack every target with the same examples, made on `source` (black-box).
 
     An example that fools the source early still takes all its steps, because it is not the source that is
-    to be fooled.
+    to be fooled; unless `early_stop` says that it is.
     """
-    return _curves(source, targets, batches, attack, seed, False, remember)
 
+    def attacked(x: Tensor, y: Tensor, batch_seed: int) -> Part:
+        """Which samples of a batch each target has right, and how many gradients were computed and zero."""
+        x, y = x.to(device_of(source)), y.to(device_of(source))
+        logits = {name: _logits(model, x) for name, model in targets.items()}
+        own = [logits[name] for name, model in targets.items() if model is source]
+        clean = Clean(x, y, own[0] if own else _logits(source, x))
+        gradients = torch.zeros(2, len(attack.strengths), dtype=torch.long)
+        rows: dict[str, list[Tensor]] = {name: [] for name in targets}
+        with frozen(source):
+            found = attack.examples(source, clean, seed=batch_seed, early_stop=early_stop)
+            for i, examples in enumerate(found):
+                gradients[0, i] = examples.gradients
+                gradients[1, i] = int(examples.zero_gradients)
+                for name, model in targets.items():
+                    # What the attack knows about its examples is true of the source only.
+                    seen = examples if model is source else examples._replace(settled=-torch.ones_like(y))
+                    with frozen(model):
+                        rows[name].append((predictions(model, seen) == y).cpu())
+        return {
+            "gradients": gradients,
+            **{f"clean/{name}": (logits[name].argmax(1) == y).cpu() for name in targets},
+            **{f"correct/{name}": torch.stack(rows[name]) for name in targets},
+        }
 
-def transfer_matrix(
-    models: Mapping[str, nn.Module], batches: Batches, attack: Attack, *, seed: int = 0
-) -> dict[str, dict[str, Curve]]:
-    """`matrix[source][target]`; the diagonal is `attack_curve(..., early_stop=False)`."""
-    return {
-        name: transfer_curves(model, models, batches, attack, seed=seed) for name, model in models.items()
-    }
-
-
-def _curves(
-    source: nn.Module,
-    targets: Mapping[str, nn.Module],
-    batches: Batches,
-    attack: Attack,
-    seed: int,
-    early_stop: bool,
-    remember: Remember,
-) -> dict[str, Curve]:
     total = len(batches) if isinstance(batches, Sized) else None
     parts = []
-    for number, batch in enumerate(tracked(batches, total, type(attack).__name__)):
-        batch_seed = derive_seed(seed, f"batch/{number}")
-        find = partial(_attacked, source, targets, *batch, attack, batch_seed, early_stop)
+    for number, (x, y) in enumerate(tracked(batches, total, type(attack).__name__)):
+        find = partial(attacked, x, y, derive_seed(seed, f"batch/{number}"))
         parts.append(remember(f"batch/{number}", find))
     gradients = sum(part["gradients"] for part in parts)
     shares = tuple(int(z) / int(n) if n else None for n, z in gradients.T)  # type: ignore[union-attr]
@@ -137,43 +143,13 @@ def _curves(
     }
 
 
-def _attacked(
-    source: nn.Module,
-    targets: Mapping[str, nn.Module],
-    x: Tensor,
-    y: Tensor,
-    attack: Attack,
-    seed: int,
-    early_stop: bool,
-) -> Part:
-    """Which samples of a batch each target has right, and how many gradients were computed and zero."""
-    x, y = x.to(_device(source)), y.to(_device(source))
-    logits = {name: _logits(model, x) for name, model in targets.items()}
-    own = [logits[name] for name, model in targets.items() if model is source]
-    clean = Clean(x, y, own[0] if own else _logits(source, x))
-    gradients = torch.zeros(2, len(attack.strengths), dtype=torch.long)
-    rows: dict[str, list[Tensor]] = {name: [] for name in targets}
-    for i, examples in enumerate(_examples(source, clean, attack, seed, early_stop)):
-        gradients[0, i] = examples.gradients
-        gradients[1, i] = int(examples.zero_gradients)
-        for name, model in targets.items():
-            # What the attack knows about its examples is true of the source only.
-            seen = examples if model is source else examples._replace(settled=-torch.ones_like(y))
-            with frozen(model):
-                rows[name].append((predictions(model, seen) == y).cpu())
-    found = {f"clean/{name}": (logits[name].argmax(1) == y).cpu() for name in targets}
+def transfer_matrix(
+    models: Mapping[str, nn.Module], batches: Batches, attack: Attack, *, seed: int = 0
+) -> dict[str, dict[str, Curve]]:
+    """`matrix[source][target]`; the diagonal is `attack_curve(..., early_stop=False)`."""
     return {
-        "gradients": gradients,
-        **found,
-        **{f"correct/{name}": torch.stack(rows[name]) for name in targets},
+        name: transfer_curves(model, models, batches, attack, seed=seed) for name, model in models.items()
     }
-
-
-def _examples(
-    model: nn.Module, clean: Clean, attack: Attack, seed: int, early_stop: bool
-) -> Iterator[Examples]:
-    with frozen(model):
-        yield from attack.examples(model, clean, seed=seed, early_stop=early_stop)
 
 
 @torch.no_grad()
@@ -183,9 +159,9 @@ def _logits(model: nn.Module, x: Tensor) -> Tensor:
     return logits
 
 
-def _device(model: nn.Module) -> torch.device:
-    parameter = next(model.parameters(), None)
-    return torch.device("cpu") if parameter is None else parameter.device
+def device_of(model: nn.Module) -> torch.device:
+    """Where the network's weights are; a network without any computes on the CPU."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def tracked(items: Iterable[T], total: int | None, label: str) -> Iterator[T]:

@@ -5,7 +5,7 @@ worst of many attacks leaves (Athalye et al., 2018; Carlini et al., 2019), and w
 strong enough to tell (Pintor et al., 2022).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -25,14 +25,18 @@ from lmsweep.attacks.measures.curve import (
     Remember,
     afresh,
     attack_curve,
+    device_of,
     transfer_curves,
     within,
 )
 from lmsweep.attacks.measures.indicators import ADVICE, incomplete_optimisation, unstable_predictions
-from lmsweep.attacks.measures.randomness import Steady, steady
 from lmsweep.margin.temporary import frozen
+from lmsweep.seeds import derive_seed
 
 Verdict = Literal["consistent", "gradients masked", "attack too weak to say"]
+# How large the gap and every sign may be before they count; docs/attacks.md says how limits were chosen.
+Thresholds = Mapping[str, float]
+ATTACKED, JUDGING = 8, 50  # draws that attacks climb, and other draws that judge what they find
 ROUNDING = 1e-9  # 0.65 - 0.6 is a little more than 0.05
 GRADIENT_FREE = "search"
 NOTHING_HIDDEN = "ifgsm_log_odds"  # the attack of the claim, with gradients that nothing hides
@@ -70,21 +74,37 @@ class Evidence:
         return {**asdict(self), "epsilons": list(self.epsilons)}
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """How large a value may be before it counts; docs/attacks.md says how they were chosen."""
+class Expected(nn.Module):
+    """The mean logits of a network over `draws` draws, which are the same ones in every call.
 
-    gap: float
-    hidden_gradients: float
-    zero_gradients: float
-    saturated: float
-    unstable_predictions: float
-    silent_success: float
-    incomplete_optimisation: float
-    transfer_failure: float
-    unconstrained_fails: float
-    every_unconstrained_fails: float
-    gradient_free_wins: float
+    A network may draw its answer at random. An attack on single draws climbs noise, and a single lucky draw
+    counts as its success. So the expectation is attacked (expectation over transformation, Athalye et al.,
+    2018), and other draws judge what was found.
+    """
+
+    def __init__(self, network: nn.Module, draws: int, seed: int) -> None:
+        super().__init__()
+        self.network, self.draws, self.seed = network, draws, seed
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mean logits of a batch."""
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            logits: Tensor = torch.stack([self.network(x) for _ in range(self.draws)]).mean(0)
+        return logits
+
+
+@torch.no_grad()
+def steady(model: nn.Module, batches: Batches, seed: int) -> tuple[nn.Module, nn.Module]:
+    """What attacks climb, and what answers for their examples: the network itself unless it draws."""
+    x = next(iter(batches))[0].to(device_of(model))
+    with frozen(model), torch.random.fork_rng():
+        one, other = model(x), model(x)
+    # Kernels of a GPU may add in another order each time, which changes last bits only.
+    if not bool((one - other).abs().max() > 1e-4 * one.abs().max()):
+        return model, model
+    attacked = Expected(model, ATTACKED, derive_seed(seed, "draws attacked"))
+    return attacked, Expected(model, JUDGING, derive_seed(seed, "draws judging"))
 
 
 def measure(
@@ -109,23 +129,23 @@ def measure(
     claim = IFGSM(epsilons=strengths, alpha=alpha)
     strong = attack.model_copy(update={"epsilons": strengths})
     members = strong.members() if isinstance(strong, Ensemble) else {strong.kind: strong}
-    seen = steady(model, batches, seed)
+    attacked, answering = steady(model, batches, seed)
     # The last point counts, as in the paper; where the way counts is a sign of its own. What figures show
     # takes the network as it is; every other attack takes it at its steadiest.
     attacks: dict[str, tuple[nn.Module, Attack, bool]] = {
         "fgsm": (model, FGSM(epsilons=strengths), False),
         "ifgsm": (model, claim, False),
         "ifgsm, every step": (model, claim, True),
-        NOTHING_HIDDEN: (seen.attacked, claim.model_copy(update={"loss": "log_odds"}), False),
+        NOTHING_HIDDEN: (attacked, claim.model_copy(update={"loss": "log_odds"}), False),
     }
     # Stopping at the first lucky draw would leave examples that other draws answer rightly.
-    attacks |= {name: (seen.attacked, member, not seen.draws) for name, member in members.items()}
+    attacks |= {name: (attacked, member, attacked is model) for name, member in members.items()}
     curves: dict[str, Curve] = {}
     for number, (name, (network, one, early_stop)) in enumerate(attacks.items(), start=1):
         tell(f"{name}, attack {number} of {len(attacks) + 2}")
         kept = within(name, remember)
         curves[name] = attack_curve(
-            network, batches, one, seed=seed, early_stop=early_stop, judge=seen.judge, remember=kept
+            network, batches, one, seed=seed, early_stop=early_stop, judge=answering, remember=kept
         )
     anywhere = curves.pop("ifgsm, every step")
     worst = _nested([*(curve.correct for curve in curves.values()), anywhere.correct])
@@ -134,7 +154,7 @@ def measure(
         "zero_gradients": curves["fgsm"].zero_gradients[0] or 0.0,
         "hidden_gradients": _lead(curves["ifgsm"].correct, curves[NOTHING_HIDDEN].correct),
         "silent_success": float((curves["ifgsm"].correct & ~anywhere.correct).double().mean(1).amax()),
-        **_unconstrained(seen, batches, unbounded_alpha, seed, remember),
+        **_unconstrained(attacked, answering, batches, unbounded_alpha, seed, remember),
         "gradient_free_wins": None,
         "transfer_failure": None,
     }
@@ -143,7 +163,7 @@ def measure(
         indicators["gradient_free_wins"] = _lead(others, curves[GRADIENT_FREE].correct)
     if source is not None:
         tell(f"transfer, attack {len(attacks) + 2} of {len(attacks) + 2}")
-        both = {"source": source, "target": seen.judge}
+        both = {"source": source, "target": answering}
         kept = within("transfer", remember)
         found = transfer_curves(source, both, batches, claim, seed=seed, remember=kept)
         curves["transfer"] = found["target"]
@@ -154,14 +174,14 @@ def measure(
     # Where many samples are left to tell something, but the attack is as strong as it can be.
     some = [epsilon for epsilon, accuracy in zip(strengths, left, strict=True) if accuracy > 0.1]
     steps = strong.apgd_steps if isinstance(strong, Ensemble) else 100
-    indicators |= _of_samples(seen.attacked, batches, max(some, default=strengths[0]), steps, seed, remember)
+    indicators |= _of_samples(attacked, batches, max(some, default=strengths[0]), steps, seed, remember)
     return Evidence(
         epsilons=strengths,
         clean=curves["fgsm"].to_dict()["clean_accuracy"],
         curves={name: curve.accuracy for name, curve in curves.items()},
         worst=left,
         indicators={name: indicators[name] for name in ADVICE if name in indicators},
-        saturated=_saturated(seen.judge, batches),
+        saturated=_saturated(answering, batches),
         samples=len(anywhere.clean_correct),
     )
 
@@ -177,17 +197,17 @@ def _lead(behind: Tensor, ahead: Tensor) -> float:
 
 
 def _unconstrained(
-    seen: Steady, batches: Batches, alpha: float, seed: int, remember: Remember
+    attacked: nn.Module, answering: nn.Module, batches: Batches, alpha: float, seed: int, remember: Remember
 ) -> dict[str, float | None]:
     """With epsilon 1 every image can be reached, another class's among them."""
     kept = within("unconstrained", remember)
     weak = IFGSM(epsilons=(1.0,), alpha=alpha)
-    claim = attack_curve(seen.attacked, batches, weak, judge=seen.judge, remember=kept)
+    claim = attack_curve(attacked, batches, weak, judge=answering, remember=kept)
     correct = claim.correct
     if bool(correct.any()):
         strong = APGD(epsilons=(1.0,), steps=max(20, round(1 / alpha)), loss="margin")
         kept = within("every unconstrained", remember)
-        found = attack_curve(seen.attacked, batches, strong, seed=seed, judge=seen.judge, remember=kept)
+        found = attack_curve(attacked, batches, strong, seed=seed, judge=answering, remember=kept)
         correct = correct & found.correct
     return {
         "unconstrained_fails": claim.accuracy[0],
@@ -198,10 +218,8 @@ def _unconstrained(
 def _of_samples(
     model: nn.Module, batches: Batches, epsilon: float, steps: int, seed: int, remember: Remember
 ) -> dict[str, float | None]:
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-
     def counted(x: Tensor, y: Tensor) -> Part:
-        x, y = x.to(device), y.to(device)
+        x, y = x.to(device_of(model)), y.to(device_of(model))
         with torch.no_grad(), frozen(model):
             clean = Clean(x, y, model(x))
         _, incomplete = incomplete_optimisation(model, clean, epsilon=epsilon, steps=steps, seed=seed)
@@ -229,10 +247,10 @@ def judge(evidence: Evidence, thresholds: Thresholds) -> tuple[Verdict, list[str
     raised = {
         name: value
         for name, value in evidence.signs.items()
-        if value is not None and value > getattr(thresholds, name) + ROUNDING
+        if value is not None and value > thresholds[name] + ROUNDING
     }
     signs = [f"{ADVICE[name][0].format(value)}: {ADVICE[name][1]}" for name, value in raised.items()]
-    if gap > thresholds.gap + ROUNDING:
+    if gap > thresholds["gap"] + ROUNDING:
         first = f"IFGSM leaves {claimed:.1%} accuracy at epsilon {epsilon:g}, where the worst of all attacks "
         first += f"leaves {left:.1%}"
         if any(name in raised for name in OF_MASKING):
@@ -261,8 +279,7 @@ def judge(evidence: Evidence, thresholds: Thresholds) -> tuple[Verdict, list[str
 def _saturated(model: nn.Module, batches: Batches) -> float:
     count, total = 0, 0
     with frozen(model):
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
         for x, _ in batches:
-            top = model(x.to(device)).float().softmax(1).amax(1)
+            top = model(x.to(device_of(model))).float().softmax(1).amax(1)
             count, total = count + int((top == 1).sum()), total + len(top)
     return count / total
