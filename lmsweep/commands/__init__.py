@@ -8,7 +8,7 @@ from pathlib import Path
 # Each word with the file of this folder that has its function, and what the word does.
 WORDS = {
     "reproduce": ("reproduce", "train what a figure needs, evaluate, draw, and check the paper's claims"),
-    "costs": ("costs", "what figures cost at a scale: runs, steps, hours"),
+    "costs": ("reproduce", "what figures cost at a scale: runs, steps, hours"),
     "figure": ("figures", "draw a figure from what the store has; trains nothing"),
     "verify": ("figures", "compare a figure's numbers with the committed ones"),
     "publish": ("figures", "keep drawn figures in results/, with a page about their claims"),

@@ -17,19 +17,26 @@ from lmsweep.commands.store import results_table
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.evaluation.jobs import judged
-from lmsweep.figures.explain import explain
-from lmsweep.figures.make import make_figure, spec_of
+from lmsweep.figures.make import explain, make_figure, spec_of
 from lmsweep.figures.pages.grids import Grid
 from lmsweep.figures.pages.live import serve
 from lmsweep.figures.pages.markdown import results_page, with_overview
 from lmsweep.figures.pages.report import write_report
-from lmsweep.figures.record import HEAD, Record, claim_rows, read_record, read_records
-from lmsweep.figures.table import MEAN_TOLERANCE, differences, read_csv
+from lmsweep.figures.record import (
+    HEAD,
+    MEAN_TOLERANCE,
+    Record,
+    claim_rows,
+    differences,
+    read_csv,
+    read_record,
+    read_records,
+)
 from lmsweep.files import write_atomically
 from lmsweep.store.archive import pack
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import PILOT, own_grids, sweeps_by_run
-from lmsweep.tracking.jobs import mirror_figure
+from lmsweep.tracking.tracker import mirror_figure
 
 STYLES = {"holds": "green", "fails": "red", "not resolved": "yellow", "not run": "dim"}
 EXPECTED = Path(__file__).resolve().parents[2] / "results"  # the committed numbers

@@ -17,7 +17,7 @@ from lmsweep.config.run import RunConfig, split
 from lmsweep.config.sweeps import read_sweep, with_full_scale
 from lmsweep.evaluation.runs import find_run
 from lmsweep.figures.make import spec_of
-from lmsweep.figures.stages import Stages
+from lmsweep.figures.select import Stages
 from lmsweep.sweep.sweeper import make_launcher
 
 if TYPE_CHECKING:

@@ -16,12 +16,16 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from lmsweep.config.fields import Name, Node, NonNegative
 from lmsweep.figures.drawing.style import method_style
-from lmsweep.figures.evidence import Evidence, NotRunError, Side, common_seeds, methods_of
 from lmsweep.figures.statistics import (
     ENOUGH_SEEDS,
     Comparison,
+    Evidence,
+    NotRunError,
+    Side,
     Verdict,
     best_of,
+    common_seeds,
+    methods_of,
     slopes,
     verdict_between,
     verdict_of_all,

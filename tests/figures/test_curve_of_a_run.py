@@ -9,8 +9,8 @@ from lmsweep.config.sweeps import Sweep
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures import collect
 from lmsweep.figures.make import gather, make_figure
+from lmsweep.figures.record import read_csv
 from lmsweep.figures.spec import Panel
-from lmsweep.figures.table import read_csv
 from lmsweep.store.store import Store
 from tests.config.test_run import config
 

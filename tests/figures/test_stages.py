@@ -10,10 +10,9 @@ from lmsweep.config.grid import parse_grid
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.errors import ConfigError
 from lmsweep.evaluation.jobs import judged
-from lmsweep.figures.explain import explain
-from lmsweep.figures.make import make_figure, spec_of
-from lmsweep.figures.stages import Stages
-from lmsweep.figures.table import read_csv
+from lmsweep.figures.make import explain, make_figure, spec_of
+from lmsweep.figures.record import read_csv
+from lmsweep.figures.select import Stages
 from lmsweep.store.store import Store
 from tests.commands.test_reproduce import call
 from tests.figures.test_make import sweep  # noqa: F401 - a fixture

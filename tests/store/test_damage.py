@@ -24,8 +24,7 @@ from lmsweep.errors import UserError
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures import make
 from lmsweep.figures.pages.report import write_report
-from lmsweep.figures.record import read_record
-from lmsweep.figures.table import read_csv
+from lmsweep.figures.record import read_csv, read_record
 from lmsweep.files import DamagedError, read_json, write_json
 from lmsweep.store import index
 from lmsweep.store.housekeeping import collect_garbage
