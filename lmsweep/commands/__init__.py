@@ -20,10 +20,10 @@ WORDS = {
     "compare": ("compare", "show what differs between two runs, in keys and in results"),
     "table": ("compare", "the cells of a sweep as a table for a paper: mean, interval, seeds"),
     "store": ("store", "delete, export, pack or unpack what the store has"),
-    "dashboard": ("dashboard", "build a W&B workspace and a report for a figure"),
-    "sync": ("sync", "upload to W&B what was recorded offline"),
-    "wandb-sweep": ("wandb_sweep", "write a sweep as one that W&B's agents can run"),
-    "wandb-agent": ("wandb_sweep", "what W&B's agents call for each run"),
+    "dashboard": ("wandb", "build a W&B workspace and a report for a figure"),
+    "sync": ("wandb", "upload to W&B what was recorded offline"),
+    "wandb-sweep": ("wandb", "write a sweep as one that W&B's agents can run"),
+    "wandb-agent": ("wandb", "what W&B's agents call for each run"),
 }
 HELP = """lmsweep key=value ...        one run
 lmsweep -m key=a,b ...       a sweep: every combination of the values
