@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.common import outputs_argument, parser_of, reported
+from lmsweep.commands import outputs_argument, parser_of, reported
 from lmsweep.commands.store import results_table
 from lmsweep.config.identity import dotted
 from lmsweep.evaluation.runs import find_run

@@ -12,13 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lmsweep.commands.common import outputs_argument, parser_of, reported
+from lmsweep.commands import outputs_argument, parser_of, reported
 from lmsweep.commands.store import results_table
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures.make import explain, make_figure, spec_of
-from lmsweep.figures.pages.grids import Grid
 from lmsweep.figures.pages.live import serve
 from lmsweep.figures.pages.markdown import results_page, with_overview
 from lmsweep.figures.pages.report import write_report
@@ -55,25 +54,22 @@ def figure_command(arguments: Sequence[str] | None = None) -> None:
         sweep = read_sweep(name, options.scale, overrides)
         if options.explain:
             method, x = options.explain
-            print(*explain(sweep, method, _number(x)), sep="\n", flush=True)
+            try:
+                place = float(x)
+            except ValueError:
+                raise UserError(f"--explain METHOD {x} is not allowed: x must be a number.") from None
+            print(*explain(sweep, method, place), sep="\n", flush=True)
         else:
             draw(sweep)
 
 
-def _number(x: str) -> float:
-    try:
-        return float(x)
-    except ValueError:
-        raise UserError(f"--explain METHOD {x} is not allowed: x must be a number.") from None
-
-
 def draw(sweep: Sweep, *, tell: bool = True) -> None:
     """Make a figure from the store and mirror it; with `tell`, print its claims and where it is."""
-    made = make_figure(sweep, judged)
-    mirror_figure(sweep.tracking, sweep.outputs, made.record, made.picture)
+    picture, record = make_figure(sweep, judged)
+    mirror_figure(sweep.tracking, sweep.outputs, record, picture)
     if tell:
-        print_claims(made.record)
-        print(made.picture, flush=True)
+        print_claims(record)
+        print(picture, flush=True)
 
 
 def print_claims(record: Record) -> None:
@@ -260,5 +256,5 @@ def report_command() -> None:
         serve(options.outputs)
         return
     own = own_grids(options.outputs, sweep_names())  # those without a figure file
-    grids = [Grid(name, results_table(options.outputs, runs, used=True)) for name, runs in own.items()]
+    grids = {name: results_table(options.outputs, runs, used=True) for name, runs in own.items()}
     print(write_report(options.outputs, grids), flush=True)

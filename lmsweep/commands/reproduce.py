@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from lmsweep.commands.common import parser_of, reported
+from lmsweep.commands import parser_of, reported
 from lmsweep.commands.figures import draw
 from lmsweep.commands.jobs import measurement_job, mirror_late, rung_job, total_steps, training_job
 from lmsweep.config.run import Request, RunConfig
@@ -33,6 +33,8 @@ from lmsweep.sweep.plan import Outcome, Plan
 from lmsweep.sweep.progress import duration
 from lmsweep.sweep.sweeper import make_launcher
 
+# Where a Markdown page has the table of costs.
+BEGIN, END = "<!-- costs: written by `lmsweep costs --write` -->", "<!-- end of costs -->"
 Runs = dict[str, RunConfig]
 
 
@@ -124,7 +126,8 @@ def announce(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request)
     if everyone:
         grid = _together(sweep.runs for sweep in sweeps)
         climbing = [_rungs(stages, number, guess=True) for number in range(RUNGS)]
-        steps = total_steps(runs) + _paused_steps(climbing, set(first))
+        paused = {rung.run.id: rung.step for rivals in climbing for rung in rivals.values()}
+        steps = total_steps(runs) + sum(step for run, step in paused.items() if run not in first)
         if any(climbing):
             pausing = ", then ".join(str(len(rivals)) for rivals in climbing)
             print(f"Halving: {pausing} pilot runs pause and are compared; {len(first)} go on to their end.")
@@ -177,12 +180,6 @@ def _compare(
 
 def _rungs(stages: Sequence[Stages], number: int, *, guess: bool = False) -> dict[str, Rung]:
     return {rung.id: rung for one in stages for rung in one.rungs(number, guess=guess)}
-
-
-def _paused_steps(climbing: Sequence[Mapping[str, Rung]], finished: set[str]) -> int:
-    """The steps of pilot runs that pause and do not go on to their end."""
-    reached = {rung.run.id: rung.step for rivals in climbing for rung in rivals.values()}
-    return sum(step for run, step in reached.items() if run not in finished)
 
 
 def on_their_way(plan: Plan, outcome: Outcome) -> bool:
@@ -266,9 +263,6 @@ def _train_again(runs: Mapping[str, RunConfig], needed: Collection[str], launche
     return not on_their_way(plan, launcher.submit(plan, Request(force=True)))
 
 
-BEGIN, END = "<!-- costs: written by `lmsweep costs --write` -->", "<!-- end of costs -->"
-
-
 class Row(NamedTuple):
     """What a figure costs."""
 
@@ -300,8 +294,11 @@ def costs_command(arguments: Sequence[str] | None = None) -> None:
 
 def costs(sweeps: Sequence[Sweep], *, hours: bool = True) -> list[Row]:
     """A row per figure, and one of all together, whose runs are shared."""
-    asked = {sweep.name: (set(sweep.runs), _trained(sweep)) for sweep in sweeps}
-    everything = {name: run for _, runs in asked.values() for name, run in runs.items()}
+    asked: dict[str, tuple[set[str], Runs]] = {}
+    for sweep in sweeps:
+        stages = Stages(sweep, spec_of(sweep))
+        asked[sweep.name] = set(sweep.runs), {**stages.pilot_runs, **stages.reporting_runs(guess=True)}
+    everything = _together(runs for _, runs in asked.values())
     asked["all together"] = {name for grid, _ in asked.values() for name in grid}, everything
     plan = Plan.of([training_job(run) for run in everything.values()])
     seconds = estimate(plan, list(plan.jobs), places(plan)) if hours else {}
@@ -315,11 +312,6 @@ def as_table(rows: Sequence[Row]) -> str:
     """The rows in Markdown."""
     head = ("figure", "grid", "runs trained", "steps", f"core hours on {machine_name()}")
     return table(head, [(*row[:1], *(f"{number:,}" for number in row[1:4]), row.hours) for row in rows])
-
-
-def _trained(sweep: Sweep) -> dict[str, RunConfig]:
-    stages = Stages(sweep, spec_of(sweep))
-    return {**stages.pilot_runs, **stages.reporting_runs(guess=True)}
 
 
 def _hours(plan: Plan, runs: dict[str, RunConfig], seconds: dict[str, Seconds]) -> str:

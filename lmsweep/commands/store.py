@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.common import outputs_argument, parser_of, reported
+from lmsweep.commands import outputs_argument, parser_of, reported
 from lmsweep.config.identity import dotted
 from lmsweep.config.run import parse
 from lmsweep.errors import ConfigError, UserError

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lmsweep.commands.common import outputs_argument, parser_of, reported
+from lmsweep.commands import outputs_argument, parser_of, reported
 from lmsweep.commands.run import run_command
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError

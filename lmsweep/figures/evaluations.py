@@ -45,12 +45,13 @@ class Wanted:
         return Store(self.measurement.config.outputs, "evaluations").folder(self.measurement.id)
 
 
-def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> dict[str, EvaluationConfig]:
-    """The configuration of every attack of a figure, without runs; `overrides` come from the scale.
+def attack_configs(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
+    """The configuration of every attack of a figure, without runs.
 
-    An override of `attack.KEY` is for those attacks of the figure that have the key: a scale serves figures
-    with different attacks.
+    An override of `attack.KEY` in `grid.evaluation` is for those attacks of the figure that have the key: a
+    scale serves figures with different attacks.
     """
+    outputs, overrides = str(sweep.outputs), sweep.grid.evaluation
     of_attacks = [override for override in overrides if override.startswith("attack.")]
     common = [override for override in overrides if override not in of_attacks]
     configs = {}
@@ -59,7 +60,8 @@ def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> 
         if of_attacks:
             keys = _composed("evaluation", outputs, own)["attack"]
             own += [override for override in of_attacks if _key(override) in keys]
-        configs[name] = parse_as(EvaluationConfig, _composed("evaluation", outputs, own))
+        config = parse_as(EvaluationConfig, _composed("evaluation", outputs, own))
+        configs[name] = config.model_copy(update={"tracking": sweep.tracking})
     known = {key for file in Path(config_folder(), "attack").glob("*.yaml") for key in OmegaConf.load(file)}
     for override in of_attacks:
         if _key(override) not in known:

@@ -16,7 +16,7 @@ from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.errors import UserError
 from lmsweep.figures import collect
-from lmsweep.figures.claims import Claim, Finding
+from lmsweep.figures.claims import Finding
 from lmsweep.figures.drawing.curves import draw_curves, draw_distances
 from lmsweep.figures.drawing.layout import save
 from lmsweep.figures.drawing.methods import draw_methods, methods_page
@@ -49,14 +49,6 @@ from lmsweep.figures.words import amount, count, place, with_interval
 from lmsweep.files import write_atomically
 from lmsweep.provenance import provenance
 from lmsweep.store.store import Store
-
-
-@dataclass(frozen=True)
-class Made:
-    """What was written, and the record of it."""
-
-    picture: Path
-    record: Record
 
 
 def spec_of(sweep: Sweep) -> FigureSpec:
@@ -111,9 +103,9 @@ class Gathered:
 
     def judged(self) -> list[JudgedClaim]:
         """The verdicts on the figure's claims."""
-        grid = self.sweep.grid
+        same_data = self.sweep.grid.same_data
         return check_claims(
-            self.spec, self.shown, self.sweep.label, same_data=grid.same_data, expected=self.expected
+            self.spec, self.shown, self.sweep.label, same_data=same_data, expected=self.expected
         )
 
 
@@ -125,7 +117,7 @@ def gather(sweep: Sweep) -> Gathered:
     rows = collect.run_rows(runs, store, collect.axes_of(spec), spec.methods)
     under_attack = [panel for panel in spec.panels if panel.attack is not None]
     attacked = stages.choose(collect.points_of(under_attack, rows, {}, store, spec.checkpoint))
-    configs = attack_configs_of(sweep, spec)
+    configs = attack_configs(sweep, spec)
     asked = list(attacks(spec, attacked, configs))
     found, evaluations = curves(asked)
     points = collect.points_of(spec.panels, rows, found, store, spec.checkpoint)
@@ -153,25 +145,26 @@ def check_claims(
     Where the data is not the paper's (`same_data` is false), its numbers mean nothing and are not compared.
     `expected` are the cells of the grid: no claim about a range holds while one of them is missing.
     """
-    evidence = Evidence(spec, points, expected)
-    return [_judged(claim, evidence, scale, same_data) for claim in spec.claims]
+    evidence, judged = Evidence(spec, points, expected), []
+    for claim in spec.claims:
+        try:
+            if not same_data and claim.needs_the_papers_data:
+                raise NotRunError(
+                    f"the {scale} scale has other data than the paper; it takes the paper scale"
+                )
+            finding = claim.judge(evidence)
+        except NotRunError as error:
+            finding = Finding("not run", str(error), 0)
+        about = {key: getattr(claim, key) for key in ("id", "says", "where", "kind")}
+        about |= {"paper": claim.papers_number(evidence), "scale": scale}
+        judged.append(JudgedClaim(**about, **finding._asdict()))
+    return judged
 
 
-def _judged(claim: Claim, evidence: Evidence, scale: str, same_data: bool) -> JudgedClaim:
-    try:
-        if not same_data and claim.needs_the_papers_data:
-            raise NotRunError(f"the {scale} scale has other data than the paper; it takes the paper scale")
-        finding = claim.judge(evidence)
-    except NotRunError as error:
-        finding = Finding("not run", str(error), 0)
-    about = {key: getattr(claim, key) for key in ("id", "says", "where", "kind")}
-    return JudgedClaim(**about, paper=claim.papers_number(evidence), scale=scale, **finding._asdict())
-
-
-def make_figure(sweep: Sweep, judge: Judge) -> Made:
+def make_figure(sweep: Sweep, judge: Judge) -> tuple[Path, Record]:
     """Write a figure below outputs/figures/<scale>/ as PNG, PDF, CSV and JSON; `judge` reads audits.
 
-    Many methods side by side are a table in Markdown, too.
+    Many methods side by side are a table in Markdown, too. Returns the picture's path and the record.
     """
     found = gather(sweep)
     spec, table = found.spec, found.table
@@ -191,22 +184,17 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
         claims=found.judged(),
         audit=verdicts(list(audits(sweep, spec, found.attacked)), judge),
     )
-    figure = _draw(found)
-    path = sweep.drawn
+    figure, path = draw(found), sweep.drawn
     write_csv(table, path.with_name(f"{path.name}.csv"))
     write_record(record, path.with_name(f"{path.name}.json"))
     if spec.kind == "methods":
         write_atomically(path.with_name(f"{path.name}.md"), methods_page(table, spec, _where(sweep)))
     picture, _ = save(figure, path)
-    return Made(picture, record)
+    return picture, record
 
 
-def unfinished(sweep: Sweep) -> Figure:
-    """The picture from what the store has now; writes nothing."""
-    return _draw(gather(sweep))
-
-
-def _draw(found: Gathered) -> Figure:
+def draw(found: Gathered) -> Figure:
+    """The picture from what the store has; writes nothing."""
     sweep, spec, table = found.sweep, found.spec, found.table
     scale = _where(sweep)
     if spec.kind == "curves":
@@ -229,12 +217,6 @@ def data_of(sweep: Sweep) -> str:
     fractions = {config.data.fraction for config in runs}
     (fraction,) = fractions if len(fractions) == 1 else (1.0,)
     return names if fraction == 1 else f"{100 * fraction:.3g}% of {names}"
-
-
-def attack_configs_of(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
-    """The evaluations behind the attack panels, without runs."""
-    configs = attack_configs(spec, str(sweep.outputs), sweep.grid.evaluation)
-    return {name: config.model_copy(update={"tracking": sweep.tracking}) for name, config in configs.items()}
 
 
 def explain(sweep: Sweep, method: str, x: float) -> Iterator[str]:

@@ -155,18 +155,13 @@ def build_record(
 
 
 def _selected(table: pd.DataFrame) -> list[dict[str, Any]]:
-    columns = ["panel", "method", "x", "setting", "val", "selected"]
-    return [
-        {
-            "panel": panel,
-            "method": method,
-            "x": float(x),
-            "hyperparameters": json.loads(setting),
-            "val_accuracy": float(val),
-            "runs": runs.split(),
-        }
-        for panel, method, x, setting, val, runs in table[columns].itertuples(index=False)
-    ]
+    about = ["panel", "method", "x"]
+    chosen = table[about].assign(
+        hyperparameters=table["setting"].map(json.loads),
+        val_accuracy=table["val"],
+        runs=table["selected"].str.split(),
+    )
+    return [{str(key): value for key, value in row.items()} for row in chosen.to_dict("records")]
 
 
 def write_record(record: Record, path: Path) -> None:

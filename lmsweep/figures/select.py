@@ -43,6 +43,9 @@ WEIGHTS = {
     "last": "Of each run the last weights.",
 }
 CELL = ["panel", "method", "place"]  # what a setting is chosen for; in attack panels, place is 0
+RUNGS = 2  # how often a pilot run pauses before its end
+
+Runs = dict[str, RunConfig]
 
 
 def told(rule: str, pilot_seeds: Sequence[int] = (), halving: int | None = None) -> list[str]:
@@ -117,10 +120,6 @@ def _mean(values: pd.Series) -> float:
     return math.fsum(values) / len(values)
 
 
-Runs = dict[str, RunConfig]
-RUNGS = 2  # how often a pilot run pauses before its end
-
-
 @dataclass(frozen=True)
 class Rung:
     """How far a pilot run is trained before it is compared with its rivals."""
@@ -190,8 +189,17 @@ class Stages:
         if not self.pilot_seeds or factor is None:
             return []
         runs = self._pilots_of(_compared(self._rivals(number, guess))).values()
-        for run in runs:
-            check_halving(run)
+        for run in runs:  # those that cannot pause
+            wrong = None
+            if run.trainer.processes > 1:
+                wrong = f"trainer.devices={run.trainer.devices} and trainer.num_nodes={run.trainer.num_nodes}"
+            elif run.acquisition.active:
+                wrong = f"acquisition.score={run.acquisition.score}"
+            if wrong:
+                raise ConfigError(
+                    f"grid.halving is not allowed with {wrong}: pilot runs that pause must train one network "
+                    "in one process; use grid.halving=null."
+                )
         return [Rung(run, number, factor) for run in runs]
 
     def finalists(self, *, guess: bool = False) -> Runs:
@@ -306,20 +314,6 @@ def scores_until(metrics: Path, step: int) -> dict[str, float]:
     clean = [line.get("val_clean_accuracy", line["val_accuracy"]) for line in seen]
     noisy = [line["val_accuracy"] for line in seen]
     return {"best": max(noisy), "best_clean": max(clean), "last": noisy[-1]}
-
-
-def check_halving(run: RunConfig) -> None:
-    """Raise ConfigError for a run that cannot pause."""
-    wrong = None
-    if run.trainer.processes > 1:
-        wrong = f"trainer.devices={run.trainer.devices} and trainer.num_nodes={run.trainer.num_nodes}"
-    elif run.acquisition.active:
-        wrong = f"acquisition.score={run.acquisition.score}"
-    if wrong:
-        raise ConfigError(
-            f"grid.halving is not allowed with {wrong}: pilot runs that pause must train one network "
-            "in one process; use grid.halving=null."
-        )
 
 
 def going_on(grid: pd.DataFrame, scores: pd.DataFrame, factor: int) -> pd.DataFrame:

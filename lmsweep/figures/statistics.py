@@ -181,7 +181,8 @@ class Evidence:
         shared = set.intersection(*(self._xs(panel, side) for panel, side in sides))
         if not shared:
             raise NotRunError("There is no x at which all of the methods have a value.")
-        every = self._every_x(sides)
+        each = [(panel, method) for panel, side in sides for method in methods_of(side)]
+        every = {x for key in each for x in (*self._y.get(key, ()), *self._expected.get(key, ()))}
         if at != "all":
             return [min(every) if at == "lowest" else max(every)], set()
         return sorted(shared), every - shared
@@ -208,11 +209,6 @@ class Evidence:
     def _xs(self, panel: str, side: Side) -> set[float]:
         """The x at which all methods of a side have points."""
         return set.intersection(*(set(self._y.get((panel, method), {})) for method in methods_of(side)))
-
-    def _every_x(self, sides: Sequence[tuple[str, Side]]) -> set[float]:
-        """The x at which any of these methods has points, or should have."""
-        each = [(panel, method) for panel, side in sides for method in methods_of(side)]
-        return {x for key in each for x in (*self._y.get(key, ()), *self._expected.get(key, ()))}
 
 
 def methods_of(side: Side) -> list[str]:

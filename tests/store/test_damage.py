@@ -236,8 +236,8 @@ def test_an_edited_accuracy_is_noticed_by_status_figure_and_verify(small, tmp_pa
     with pytest.raises(SystemExit):
         figures.verify_command([FIGURE, "--scale", sweep.label, *where])
     assert "results.json is damaged" in capsys.readouterr().err
-    made = make.make_figure(in_store(sweep, outputs), judged)
-    assert ["damaged: " in cell.reason for cell in made.record.missing] == [True]
+    _, made = make.make_figure(in_store(sweep, outputs), judged)
+    assert ["damaged: " in cell.reason for cell in made.missing] == [True]
 
 
 def test_a_store_of_the_previous_version_opens(small, tmp_path):

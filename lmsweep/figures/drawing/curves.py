@@ -17,6 +17,7 @@ from lmsweep.figures.drawing.layout import Sheet, say_missing, seeds_phrase, wit
 from lmsweep.figures.drawing.style import (
     BAND,
     LINE_WIDTH,
+    PANEL_HEIGHT,
     PANEL_INCHES,
     RC,
     REFERENCE_COLORS,
@@ -28,7 +29,6 @@ from lmsweep.figures.spec import FigureSpec, Panel, Reference
 from lmsweep.figures.statistics import ENOUGH_SEEDS
 from lmsweep.figures.words import place
 
-_HEIGHT = 2.55
 _BESIDE = 4 / 72  # inches from a mean to the points of its seeds
 MANY = 5  # methods of a panel: then their bands are lighter
 NAMED = 6  # missing cells in the caption
@@ -40,20 +40,17 @@ def draw_curves(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Miss
     """Panels in rows of up to three (four are two by two), a curve per method with a point per seed."""
     count = len(spec.panels)
     columns = count if count <= 3 else 2 if count == 4 else 3
-    sheet = Sheet(-(-count // columns), columns, PANEL_INCHES, _HEIGHT)
-    grid = [axes for row in sheet.axes for axes in row]
+    sheet = Sheet(-(-count // columns), columns, PANEL_INCHES, PANEL_HEIGHT, used=count)
     names = dict.fromkeys(reference.name for reference in spec.references)
     colors = {name: REFERENCE_COLORS[i % 3] for i, name in enumerate(names)}
     with matplotlib.rc_context(RC):
-        for axes, panel in zip(grid, spec.panels, strict=False):
+        for axes, panel in zip(sheet.used, spec.panels, strict=True):
             rows = table[table["panel"] == panel.name]
             gone = [cell for cell in missing if cell["panel"] == panel.name]
             published = [(colors[ref.name], ref) for ref in spec.references if ref.panel == panel.name]
             _draw_panel(axes, panel, rows, gone, published)
             if count > 1:  # the title of the figure says what the only panel is
                 axes.set_title(in_math(panel.title))
-        for axes in grid[count:]:
-            axes.set_axis_off()
         handles = [Line2D([], [], **method_style(method).line_kwargs()) for method in spec.methods]
         handles += [Line2D([], [], **_reference_style(color)) for color in colors.values()]
     labels = [method_style(method).legend for method in spec.methods] + [in_math(name) for name in colors]
@@ -126,7 +123,7 @@ def _draw_panel(
     references: Sequence[tuple[str, Reference]],
 ) -> None:
     """One panel; `references` are its published points, each with its colour in the whole figure."""
-    fx, fy = (100.0 if axis.unit == "percent" else 1.0 for axis in (panel.x, panel.y))
+    fx, fy = panel.x.factor, panel.y.factor
     band = BAND if len(panel.methods) <= MANY else 0.5 * BAND  # bands of many methods would hide each other
     for i, method in enumerate(panel.methods):
         # A row without numbers where a cell is missing, so that the line does not pass over it.
@@ -143,8 +140,8 @@ def _draw_panel(
         x, y = np.array(reference.points, dtype=float).T
         axes.plot(fx * x, fy * y, label=reference.name, zorder=2.5, **_reference_style(color))
     _x_axis(axes, panel, [*rows["x"], *(cell["x"] for cell in missing)], fx)
-    axes.set_xlabel(_with_unit(panel.x.label, panel.x.unit))
-    axes.set_ylabel(_with_unit(panel.y.label, panel.y.unit))
+    axes.set_xlabel(in_math(panel.x.with_unit))
+    axes.set_ylabel(in_math(panel.y.with_unit))
     with_grid(axes)
     if panel.y.unit == "percent":  # the band of three seeds can leave 0 to 100%
         bottom, top = axes.get_ylim()
@@ -219,7 +216,3 @@ def _reference_style(color: str) -> dict[str, Any]:
         "linestyle": (0, (1, 1.5)),
         "linewidth": 0.8 * LINE_WIDTH,
     }
-
-
-def _with_unit(label: str, unit: str) -> str:
-    return in_math(f"{label} (%)" if unit == "percent" else label)

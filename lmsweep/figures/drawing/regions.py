@@ -17,6 +17,15 @@ from lmsweep.figures.drawing.style import BLUE, PANEL_INCHES, RC, VERMILLION, me
 # Of the negative and the positive class: the region (blue and yellow, as in the paper), and its samples.
 REGIONS = ("#d3e6f4", "#fbf6c4")
 SAMPLES = (BLUE, VERMILLION)
+BOLD: list[dict[str, Any]] = [
+    {"color": color, "markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.5}
+    for color in SAMPLES
+]
+# Mixed with white rather than transparent, so that light dots do not darken where they meet.
+LIGHT: list[dict[str, Any]] = [
+    {"color": tuple(0.62 * c + 0.38 for c in to_rgb(color)), "markersize": 2.6, "markeredgewidth": 0}
+    for color in SAMPLES
+]
 
 
 @dataclass(frozen=True)
@@ -45,10 +54,7 @@ def draw_regions(networks: Sequence[Regions], title: str, scale: str) -> Figure:
             _draw(axes, network)
         if not networks:
             say_missing(sheet.axes[0][0])
-        handles = [
-            Line2D([], [], linestyle="none", marker="o", **style)
-            for style in (*_dots(bold=True), *_dots(bold=False))
-        ]
+        handles = [Line2D([], [], linestyle="none", marker="o", **style) for style in (*BOLD, *LIGHT)]
     labels = [f"{which}, class {label}" for which in ("training", "test") for label in (0, 1)]
     return sheet.finish(title, seeds_phrase(scale, [1] * len(networks)), handles, labels)
 
@@ -62,7 +68,7 @@ def _draw(axes: Axes, network: Regions) -> None:
         (network.test_points, network.test_labels, False),
         (network.train_points, network.train_labels, True),
     ):
-        for label, style in enumerate(_dots(bold=bold)):
+        for label, style in enumerate(BOLD if bold else LIGHT):
             of_class = np.asarray(points)[np.asarray(labels) == label]
             name = f"{'train' if bold else 'test'} {label}"
             axes.plot(
@@ -76,17 +82,3 @@ def _draw(axes: Axes, network: Regions) -> None:
     axes.set_ylabel("input 2")
     for side in ("top", "right"):
         axes.spines[side].set_visible(True)
-
-
-def _dots(*, bold: bool) -> list[dict[str, Any]]:
-    """The samples of either class."""
-    if bold:
-        return [
-            {"color": color, "markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.5}
-            for color in SAMPLES
-        ]
-    # Mixed with white rather than transparent, so that light dots do not darken where they meet.
-    return [
-        {"color": tuple(0.62 * c + 0.38 for c in to_rgb(color)), "markersize": 2.6, "markeredgewidth": 0}
-        for color in SAMPLES
-    ]

@@ -19,7 +19,7 @@ from lmsweep.config.run import parse
 from lmsweep.config.sweeps import Sweep, read_sweep, scales, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.figures.drawing.layout import png
-from lmsweep.figures.make import unfinished
+from lmsweep.figures.make import draw, gather
 from lmsweep.figures.pages.report import environment, part, policy
 from lmsweep.store.overview import STATES, Row, overview
 from lmsweep.store.overview import sweeps as sweeps_by_state
@@ -94,7 +94,7 @@ def live_figure(outputs: Path, sweep: str) -> bytes:
         store, grid = Store(outputs), asked.grid.model_copy(update={"stages": None})
         runs = {name: parse(store.folder(name).read_config()) for name in runs_of(outputs, sweep)}
         asked = dataclasses.replace(asked, runs=runs, grid=grid)
-    return png(unfinished(asked), dpi=100)
+    return png(draw(gather(asked)), dpi=100)
 
 
 @lru_cache(maxsize=32)

@@ -8,7 +8,7 @@ import re
 import struct
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -22,7 +22,7 @@ from markupsafe import Markup
 from lmsweep.config.identity import dotted
 from lmsweep.errors import UserError
 from lmsweep.figures.drawing.style import method_style
-from lmsweep.figures.pages.grids import METRIC, Grid, axes_of, cells, draw_grid
+from lmsweep.figures.pages.grids import METRIC, axes_of, cells, draw_grid
 from lmsweep.figures.record import Missing, Record, Selected, claim_rows, read_records
 from lmsweep.figures.statistics import Verdict
 from lmsweep.figures.words import count, text, version_of
@@ -34,6 +34,7 @@ PIXELS_PER_CSS_PIXEL = 1.5
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 Section = dict[str, Any]  # what the template lays out
+Grids = Mapping[str, pd.DataFrame]  # a row per run of every sweep without a figure file, by its name
 
 
 def section(path: Path, record: Record) -> Section:
@@ -63,16 +64,16 @@ def anchor(*names: str) -> str:
     return re.sub(r"[^\w-]+", "-", "--".join(names))
 
 
-def grid_section(grid: Grid) -> Section:
-    """What the page says about a grid without a figure file."""
-    told: Section = {"name": grid.name, "anchor": anchor("grid", grid.name), "total": len(grid.rows)}
-    told |= {"done": len(grid.done), "numbers": None, "picture": None}
-    if grid.done.empty:
-        return told
-    table = cells(grid.rows, METRIC)
-    alt = f"{grid.name}: {METRIC} against {', '.join(axes_of(table))}; the table below has the numbers."
+def grid_section(name: str, rows: pd.DataFrame) -> Section:
+    """What the page says about a grid without a figure file; `rows` are its runs."""
+    done = int((rows["state"] == "done").sum())
+    told: Section = {"name": name, "anchor": anchor("grid", name), "total": len(rows), "done": done}
+    if not done:
+        return {**told, "numbers": None, "picture": None}
+    table = cells(rows, METRIC)
+    alt = f"{name}: {METRIC} against {', '.join(axes_of(table))}; the table below has the numbers."
     numbers = _numbers(table.astype(object).where(table.notna(), "").map(str))
-    return {**told, "numbers": numbers, "picture": _picture(draw_grid(table, METRIC, grid.name), alt)}
+    return {**told, "numbers": numbers, "picture": _picture(draw_grid(table, METRIC, name), alt)}
 
 
 def _bytes(path: Path) -> bytes:
@@ -101,16 +102,14 @@ def _read_table(path: Path, checksum: str) -> pd.DataFrame | None:
 
 def _alt(record: Record, table: pd.DataFrame | None) -> str:
     said = [f"{record.title}: {version_of(record.paper)} at {record.scale} scale"]
-    panels, names = _distinct(table, "panel"), _distinct(table, "method")
-    methods = [method_style(name).label for name in names]
-    said += [f"{count(len(panels), 'panel')} ({', '.join(panels)})"] if panels else []
-    said += [f"{count(len(methods), 'method')} ({' / '.join(methods)})"] if methods else []
-    said += ["the table below the picture has the numbers"] if table is not None else []
+    if table is not None:
+        distinct = {name: list(filter(None, table[name].unique())) for name in table}
+        panels, names = distinct.get("panel"), distinct.get("method", ())
+        methods = [method_style(name).label for name in names]
+        said += [f"{count(len(panels), 'panel')} ({', '.join(panels)})"] if panels else []
+        said += [f"{count(len(methods), 'method')} ({' / '.join(methods)})"] if methods else []
+        said += ["the table below the picture has the numbers"]
     return "; ".join(said) + "."
-
-
-def _distinct(table: pd.DataFrame | None, name: str) -> list[str]:
-    return [] if table is None or name not in table else [value for value in table[name].unique() if value]
 
 
 def _numbers(table: pd.DataFrame) -> dict[str, Any]:
@@ -183,7 +182,7 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 }
 
 
-def write_report(outputs: Path, grids: Sequence[Grid] = ()) -> Path:
+def write_report(outputs: Path, grids: Grids | None = None) -> Path:
     """Write <outputs>/report/index.html from all figures drawn so far and from `grids`; return its path."""
     damaged: list[str] = []
     records = read_records(outputs / "figures", damaged)
@@ -197,11 +196,11 @@ def write_report(outputs: Path, grids: Sequence[Grid] = ()) -> Path:
     path = outputs / "report" / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     # "replace": half of a surrogate pair is legal in JSON and cannot be written as UTF-8.
-    write_atomically(path, render(records, grids).encode(errors="replace"))
+    write_atomically(path, render(records, grids or {}).encode(errors="replace"))
     return path
 
 
-def render(records: Mapping[Path, Record], grids: Sequence[Grid] = ()) -> str:
+def render(records: Mapping[Path, Record], grids: Grids) -> str:
     """The whole page; the same records and grids give the same bytes."""
     sections = [section(path, record) for path, record in records.items()]
     figures = groupby(sections, key=lambda one: one["record"].figure)
@@ -215,7 +214,7 @@ def render(records: Mapping[Path, Record], grids: Sequence[Grid] = ()) -> str:
             policy=policy(style, script),
             figures=[(figure, list(scales)) for figure, scales in figures],
             sections=sections,
-            grids=[grid_section(grid) for grid in grids],
+            grids=[grid_section(name, rows) for name, rows in grids.items()],
             counts=_counts(records.values()),
             verdicts=VERDICTS,
             rows_shown=ROWS_SHOWN,
