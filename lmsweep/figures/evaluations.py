@@ -21,7 +21,7 @@ from lmsweep.config.evaluation import (
 from lmsweep.config.hydra import composed, config_folder
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
-from lmsweep.figures.drawing.regions import Regions
+from lmsweep.figures.drawing.curves import Regions
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.store import Store

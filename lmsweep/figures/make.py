@@ -17,10 +17,9 @@ from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.errors import UserError
 from lmsweep.figures import collect
 from lmsweep.figures.claims import Finding
-from lmsweep.figures.drawing.curves import draw_curves, draw_distances
+from lmsweep.figures.drawing.curves import draw_curves, draw_distances, draw_regions
 from lmsweep.figures.drawing.layout import save
 from lmsweep.figures.drawing.methods import draw_methods, methods_page
-from lmsweep.figures.drawing.regions import draw_regions
 from lmsweep.figures.evaluations import (
     Judge,
     Wanted,
