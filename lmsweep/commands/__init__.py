@@ -68,12 +68,19 @@ def main() -> None:
     run_command()
 
 
-def parser_of(command: Callable[..., None], *, scale: str | None = None) -> argparse.ArgumentParser:
-    """A parser with the word and the docstring of a command; with `scale`, its default, also --scale."""
+def parser_of(
+    command: Callable[..., None], *, scale: str | None = None, outputs: bool = False
+) -> argparse.ArgumentParser:
+    """A parser with the word and the docstring of a command.
+
+    With `scale`, its default, the command also has --scale; with `outputs`, --outputs.
+    """
     word = command.__name__.removesuffix("_command").replace("_", "-")
     parser = argparse.ArgumentParser(prog=f"lmsweep {word}", description=command.__doc__)
     if scale is not None:
         parser.add_argument("--scale", default=scale, help=f"a name in conf/scale/*/ (default {scale})")
+    if outputs:
+        outputs_argument(parser)
     return parser
 
 

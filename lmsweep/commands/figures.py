@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lmsweep.commands import outputs_argument, parser_of, reported
+from lmsweep.commands import parser_of, reported
 from lmsweep.commands.store import results_table
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
@@ -32,13 +32,14 @@ from lmsweep.figures.record import (
     read_records,
 )
 from lmsweep.files import write_atomically
+from lmsweep.provenance import ROOT
 from lmsweep.store.archive import pack
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import PILOT, own_grids, sweeps_by_run
 from lmsweep.tracking.tracker import mirror_figure
 
 STYLES = {"holds": "green", "fails": "red", "not resolved": "yellow", "not run": "dim"}
-EXPECTED = Path(__file__).resolve().parents[2] / "results"  # the committed numbers
+EXPECTED = ROOT / "results"  # the committed numbers
 KEPT = (".csv", ".json", ".png")
 
 
@@ -103,13 +104,12 @@ def verify_command(arguments: Sequence[str] | None = None) -> None:
 
     A figure that is not drawn costs up to hours; then one cheap cell of it is trained again and compared.
     """
-    parser = parser_of(verify_command, scale="smoke")
+    parser = parser_of(verify_command, scale="smoke", outputs=True)
     parser.add_argument("figures", nargs="+", metavar="FIG")
     parser.add_argument("--expected", type=Path, default=EXPECTED, help="the folder of the committed numbers")
     of_means = f"of means (default {MEAN_TOLERANCE})"
     parser.add_argument("--tolerance", type=float, default=MEAN_TOLERANCE, help=of_means)
     parser.add_argument("--jobs", type=int, default=None, help="runs at once (default: one per core or GPU)")
-    outputs_argument(parser)
     options = parser.parse_args(arguments)
     different = []
     for name in options.figures:
@@ -198,10 +198,9 @@ def _compare(what: str, found: pd.DataFrame, wanted: pd.DataFrame, expected: Pat
 @reported()
 def publish_command(arguments: Sequence[str] | None = None) -> None:
     """Keep drawn figures in results/, with a page about them."""
-    parser = parser_of(publish_command, scale="laptop")
+    parser = parser_of(publish_command, scale="laptop", outputs=True)
     parser.add_argument("figures", nargs="*", metavar="FIG", help="which ones (default: all that are drawn)")
     parser.add_argument("--results", type=Path, default=EXPECTED, help="the folder to keep them in")
-    outputs_argument(parser)
     options = parser.parse_args(arguments)
     print(publish(options.outputs, options.results, options.scale, options.figures))
 
@@ -248,9 +247,8 @@ def _keep_results(outputs: Path, kept: Path, figures: Sequence[str], scale: str)
 @reported()
 def report_command() -> None:
     """Write all drawn figures on one page that needs no network, and print where it is."""
-    parser = parser_of(report_command)
+    parser = parser_of(report_command, outputs=True)
     parser.add_argument("--serve", action="store_true", help="show sweeps while they run, on 127.0.0.1 only")
-    outputs_argument(parser)
     options = parser.parse_args()
     if options.serve:
         serve(options.outputs)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lmsweep.commands import outputs_argument, parser_of, reported
+from lmsweep.commands import parser_of, reported
 from lmsweep.commands.run import run_command
 from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
@@ -108,12 +108,11 @@ def _typed(value: str) -> Any:
 @reported()
 def wandb_sweep_command(arguments: Sequence[str] | None = None) -> None:
     """Write a W&B sweep with the runs of a file of sweeps/."""
-    parser = parser_of(wandb_sweep_command, scale="smoke")
+    parser = parser_of(wandb_sweep_command, scale="smoke", outputs=True)
     parser.add_argument("sweep", help="a file of sweeps/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="as after lmsweep -m")
     parser.add_argument("--project", default="lmsweep", help="where the sweep is to be (default lmsweep)")
     parser.add_argument("--entity", default=None, help="a user or team (default: the account's)")
-    outputs_argument(parser)
     options = parser.parse_intermixed_args(arguments)
     outputs = f"outputs={options.outputs.resolve()}"
     sweep = read_sweep(options.sweep, options.scale, [*options.overrides, outputs])
@@ -194,13 +193,12 @@ def dashboard_command(arguments: Sequence[str] | None = None) -> None:
     from lmsweep.figures.record import read_record
     from lmsweep.tracking.dashboard import build
 
-    parser = parser_of(dashboard_command, scale="smoke")
+    parser = parser_of(dashboard_command, scale="smoke", outputs=True)
     parser.add_argument("--sweep", required=True, help="a file of sweeps/")
     parser.add_argument("--project", default="lmsweep", help="as tracking.project (default lmsweep)")
     parser.add_argument("--entity", default=None, help="as tracking.entity (default: the account's)")
     rehearse = "print the specification as JSON, and save nothing"
     parser.add_argument("--dry-run", action="store_true", help=rehearse)
-    outputs_argument(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="what the sweep was called with")
     options = parser.parse_intermixed_args(arguments)
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
@@ -326,8 +324,7 @@ def _locked(folders: Sequence[Path]) -> Iterator[list[Path]]:
 @reported()
 def sync_command(arguments: Sequence[str] | None = None) -> None:
     """Upload to W&B what was recorded and is not there yet, each run once."""
-    parser = parser_of(sync_command)
-    outputs_argument(parser)
+    parser = parser_of(sync_command, outputs=True)
     patience = "give up when nothing gets through for so many seconds"
     parser.add_argument("--stall", type=float, default=600.0, help=patience)
     without = "though tables and checkpoints were moved away"

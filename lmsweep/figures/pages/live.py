@@ -20,7 +20,7 @@ from lmsweep.config.sweeps import Sweep, read_sweep, scales, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.figures.drawing.layout import png
 from lmsweep.figures.make import draw, gather
-from lmsweep.figures.pages.report import environment, part, policy
+from lmsweep.figures.pages.report import part, policy, rendered
 from lmsweep.store.overview import STATES, Row, overview
 from lmsweep.store.overview import sweeps as sweeps_by_state
 from lmsweep.store.store import Store
@@ -49,25 +49,22 @@ def live_page(outputs: Path) -> str:
     ]
     style = part("page.css")
     running = [row for row in rows if row["state"] == "running"]
-    return (
-        environment()
-        .get_template("live.html")
-        .render(
-            style=style,
-            policy=policy(style, images="'self' data:"),
-            refresh=REFRESH_SECONDS,
-            outputs=str(outputs),
-            now=time.strftime("%H:%M:%S"),
-            sweeps=progress,
-            evaluations=len(measured),
-            evaluated=sum(row["state"] == "done" for row in measured),
-            failures=_failures([*rows, *measured])[:REASONS_SHOWN],
-            running=[_curve(outputs, row) for row in running[:CURVES_SHOWN]],
-            more=len(running[CURVES_SHOWN:]),
-            damaged=damaged,
-            width=WIDTH,
-            height=HEIGHT,
-        )
+    return rendered(
+        "live.html",
+        style=style,
+        policy=policy(style, images="'self' data:"),
+        refresh=REFRESH_SECONDS,
+        outputs=str(outputs),
+        now=time.strftime("%H:%M:%S"),
+        sweeps=progress,
+        evaluations=len(measured),
+        evaluated=sum(row["state"] == "done" for row in measured),
+        failures=_failures([*rows, *measured])[:REASONS_SHOWN],
+        running=[_curve(outputs, row) for row in running[:CURVES_SHOWN]],
+        more=len(running[CURVES_SHOWN:]),
+        damaged=damaged,
+        width=WIDTH,
+        height=HEIGHT,
     )
 
 

@@ -183,7 +183,10 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 
 
 def write_report(outputs: Path, grids: Grids | None = None) -> Path:
-    """Write <outputs>/report/index.html from all figures drawn so far and from `grids`; return its path."""
+    """Write <outputs>/report/index.html from all figures drawn so far and from `grids`; return its path.
+
+    The same records and grids give the same bytes.
+    """
     damaged: list[str] = []
     records = read_records(outputs / "figures", damaged)
     if not records and not grids:
@@ -193,33 +196,26 @@ def write_report(outputs: Path, grids: Grids | None = None) -> Path:
         )
     for sentence in damaged:
         print(sentence, file=sys.stderr, flush=True)
-    path = outputs / "report" / "index.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # "replace": half of a surrogate pair is legal in JSON and cannot be written as UTF-8.
-    write_atomically(path, render(records, grids or {}).encode(errors="replace"))
-    return path
-
-
-def render(records: Mapping[Path, Record], grids: Grids) -> str:
-    """The whole page; the same records and grids give the same bytes."""
     sections = [section(path, record) for path, record in records.items()]
     figures = groupby(sections, key=lambda one: one["record"].figure)
     script, style = part("page.js"), part("page.css")
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            script=script,
-            style=style,
-            policy=policy(style, script),
-            figures=[(figure, list(scales)) for figure, scales in figures],
-            sections=sections,
-            grids=[grid_section(name, rows) for name, rows in grids.items()],
-            counts=_counts(records.values()),
-            verdicts=VERDICTS,
-            rows_shown=ROWS_SHOWN,
-        )
+    page = rendered(
+        "page.html",
+        script=script,
+        style=style,
+        policy=policy(style, script),
+        figures=[(figure, list(scales)) for figure, scales in figures],
+        sections=sections,
+        grids=[grid_section(name, rows) for name, rows in (grids or {}).items()],
+        counts=_counts(records.values()),
+        verdicts=VERDICTS,
+        rows_shown=ROWS_SHOWN,
     )
+    path = outputs / "report" / "index.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # "replace": half of a surrogate pair is legal in JSON and cannot be written as UTF-8.
+    write_atomically(path, page.encode(errors="replace"))
+    return path
 
 
 def part(name: str) -> Markup:
@@ -228,9 +224,9 @@ def part(name: str) -> Markup:
     return Markup(file.read_text(encoding="utf-8"))  # noqa: S704 - a file of this package
 
 
-def environment() -> Environment:
-    """Jinja, for the templates of this package."""
-    found = Environment(
+def rendered(template: str, **values: Any) -> str:
+    """The page that a template of this package makes of these values."""
+    jinja = Environment(
         loader=PackageLoader("lmsweep.figures.pages"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -238,8 +234,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters |= FILTERS
-    return found
+    jinja.filters |= FILTERS
+    return jinja.get_template(template).render(values)
 
 
 def policy(style: str, script: str | None = None, images: str = "data:") -> str:
