@@ -249,11 +249,11 @@ def placed_runs(
         places = [(float(run.trainer.max_steps),) for run in shown.values()]
     else:
         # A configuration does not say from how many images a run chooses, and so not where its points are.
-        unknown = [run.acquisition.active and key == ACQUIRED for run in shown.values()]
-        keys = [dotted(run.identity_dict()) for run in shown.values()]
         places = on_axis(
-            math.nan if gap else values.get(str(key), math.nan)
-            for gap, values in zip(unknown, keys, strict=True)
+            math.nan
+            if run.acquisition.active and key == ACQUIRED
+            else dotted(run.identity_dict()).get(str(key), math.nan)
+            for run in shown.values()
         )
     for (name, run), xs in zip(shown.items(), places, strict=True):
         yield name, run, xs

@@ -75,10 +75,8 @@ class WandbRun(Tracker):
                 self.show({"confusion": confusion_chart(seen.confusion), **examples})
         finally:
             # After the last row, whose values would replace those of the selected weights.
-            told = ("seconds", "train_seconds", "provenance")
-            self.run.summary.update(
-                results["metrics"] | {key: results[key] for key in told if key in results}
-            )
+            more = [key for key in ("seconds", "train_seconds", "provenance") if key in results]
+            self.run.summary.update({**results["metrics"], **{key: results[key] for key in more}})
         if self.options.checkpoint and checkpoint.exists():
             artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
             with _staging_in(self.staging):
