@@ -1,7 +1,7 @@
 """What W&B shows our jobs under: id, name, group, job type, tags and config."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ class Card:
     group: str
     job_type: str
     tags: tuple[str, ...]
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any]
 
 
 def run_card(config: RunConfig, name: str, sweeps: Iterable[tuple[str, str | None]]) -> Card:

@@ -140,15 +140,6 @@ class LiveServer(ThreadingHTTPServer):
         # The address of a picture says how much was done, so that nothing is drawn twice.
         self.drawn: Callable[[str, str], bytes] = lru_cache(64)(lambda name, _: live_figure(outputs, name))
 
-    @property
-    def address(self) -> str:
-        """What to open in a browser."""
-        return f"http://{HOST}:{self.server_port}/"
-
-    def is_ours(self, host: str | None) -> bool:
-        """Whether a request names this server: another name is a page elsewhere that points here."""
-        return host in (f"{HOST}:{self.server_port}", f"localhost:{self.server_port}")
-
     def answer(self, path: str, query: str) -> tuple[str, bytes] | None:
         """Content type and content of what there is at a path."""
         if path == "/":
@@ -166,7 +157,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer, if the request names this server."""
-        if not self.server.is_ours(self.headers.get("Host")):
+        port = self.server.server_port
+        # A request with another name comes from a page elsewhere that points here.
+        if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
             self.send_error(421, "This page answers to 127.0.0.1 and localhost only")
             return
         asked = urlsplit(self.path)
@@ -200,7 +193,7 @@ class Handler(BaseHTTPRequestHandler):
 def serve(outputs: Path) -> None:
     """Serve the page until Ctrl-C."""
     with LiveServer(outputs) as server:
-        print(f"{server.address}  (Ctrl-C ends it)", flush=True)
+        print(f"http://{HOST}:{server.server_port}/  (Ctrl-C ends it)", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
