@@ -1,14 +1,24 @@
-"""The words of the command line: the only place where everything meets."""
+"""The words of the command line, their options and their errors: the only place where everything meets."""
 
+import argparse
 import importlib
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from lmsweep.errors import ConfigError, UserError
+from lmsweep.processes import interrupted_by
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 # Each word with the file of this folder that has its function, and what the word does.
 WORDS = {
     "reproduce": ("reproduce", "train what a figure needs, evaluate, draw, and check the paper's claims"),
-    "costs": ("costs", "what figures cost at a scale: runs, steps, hours"),
+    "costs": ("reproduce", "what figures cost at a scale: runs, steps, hours"),
     "figure": ("figures", "draw a figure from what the store has; trains nothing"),
     "verify": ("figures", "compare a figure's numbers with the committed ones"),
     "publish": ("figures", "keep drawn figures in results/, with a page about their claims"),
@@ -20,16 +30,17 @@ WORDS = {
     "compare": ("compare", "show what differs between two runs, in keys and in results"),
     "table": ("compare", "the cells of a sweep as a table for a paper: mean, interval, seeds"),
     "store": ("store", "delete, export, pack or unpack what the store has"),
-    "dashboard": ("dashboard", "build a W&B workspace and a report for a figure"),
-    "sync": ("sync", "upload to W&B what was recorded offline"),
-    "wandb-sweep": ("wandb_sweep", "write a sweep as one that W&B's agents can run"),
-    "wandb-agent": ("wandb_sweep", "what W&B's agents call for each run"),
+    "dashboard": ("wandb", "build a W&B workspace and a report for a figure"),
+    "sync": ("wandb", "upload to W&B what was recorded offline"),
+    "wandb-sweep": ("wandb", "write a sweep as one that W&B's agents can run"),
+    "wandb-agent": ("wandb", "what W&B's agents call for each run"),
 }
 HELP = """lmsweep key=value ...        one run
 lmsweep -m key=a,b ...       a sweep: every combination of the values
 lmsweep WORD ...             a command; `lmsweep WORD --help` says more:
 
 """
+GOES_ON = "Stopped; the same command goes on from the last checkpoint."
 
 
 def main() -> None:
@@ -55,3 +66,74 @@ def main() -> None:
     from lmsweep.commands.run import run_command
 
     run_command()
+
+
+def parser_of(
+    command: Callable[..., None], *, scale: str | None = None, outputs: bool = False
+) -> argparse.ArgumentParser:
+    """A parser with the word and the docstring of a command.
+
+    With `scale`, its default, the command also has --scale; with `outputs`, --outputs.
+    """
+    word = command.__name__.removesuffix("_command").replace("_", "-")
+    parser = argparse.ArgumentParser(prog=f"lmsweep {word}", description=command.__doc__)
+    if scale is not None:
+        parser.add_argument("--scale", default=scale, help=f"a name in conf/scale/*/ (default {scale})")
+    if outputs:
+        outputs_argument(parser)
+    return parser
+
+
+def default_outputs() -> Path:
+    """The folder that training writes to."""
+    return Path(os.environ.get("LMSWEEP_OUTPUTS") or "outputs")
+
+
+def outputs_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --outputs, which names the store."""
+    default = default_outputs()
+    parser.add_argument("--outputs", type=Path, default=default, help=f"the store (default {default})")
+
+
+@contextmanager
+def reported(schema: "type[BaseModel] | None" = None) -> Iterator[None]:
+    """Turn errors meant for the user, Hydra's too, into one sentence and an exit status.
+
+    `schema` is that of the configuration, which Hydra's errors are about; by default a run's.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        trains = "dry_run=true" not in sys.argv
+        _stop(GOES_ON if trains else "Stopped.", 128 + interrupted_by())
+    except ConfigError as error:
+        _stop(str(error), 2)
+    except UserError as error:
+        _stop(str(error), 1)
+    except BrokenPipeError:  # the reader, such as `| head`, is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        sentence = _hydra_sentence(error, schema)  # first, because some of Hydra's errors are OSErrors
+        if sentence is not None:
+            _stop(sentence, 2)
+        if not isinstance(error, OSError):
+            raise
+        # Inside a job an OSError is the job's failure; here a folder or file of the store cannot be used.
+        _stop(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
+
+
+def _hydra_sentence(error: Exception, schema: "type[BaseModel] | None") -> str | None:
+    # Imported here, because commands that only read the store start without Hydra.
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from lmsweep.config.fields import hydra_error
+    from lmsweep.config.run import RunConfig
+
+    composing = isinstance(error, HydraException | OmegaConfBaseException)
+    return hydra_error(schema or RunConfig, error) if composing else None
+
+
+def _stop(sentence: str, status: int) -> NoReturn:
+    print(sentence, file=sys.stderr, flush=True)
+    sys.exit(status)

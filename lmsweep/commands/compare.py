@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.common import outputs_argument, parser_of, reported
+from lmsweep.commands import parser_of, reported
 from lmsweep.commands.store import results_table
 from lmsweep.config.identity import dotted
 from lmsweep.evaluation.runs import find_run
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 @reported()
 def compare_command(arguments: Sequence[str] | None = None) -> None:
     """Show what differs between two runs: in their configurations, and in their results."""
-    parser = parser_of(compare_command)
+    parser = parser_of(compare_command, outputs=True)
     parser.add_argument("runs", nargs=2, metavar="RUN", help="an id, or the beginning of one")
-    outputs_argument(parser)
     options = parser.parse_args(arguments)
     print(compare(options.outputs, *options.runs), flush=True)
 
@@ -52,11 +51,10 @@ def _differences(
 @reported()
 def table_command(arguments: Sequence[str] | None = None) -> None:
     """Print a row for each cell of a sweep: mean over seeds, 95% interval, and how many seeds."""
-    parser = parser_of(table_command)
+    parser = parser_of(table_command, outputs=True)
     parser.add_argument("name", help="a figure or another sweep that `lmsweep status` lists")
     parser.add_argument("--metric", default=METRIC, help=f"a metric of results.json ({METRIC})")
     parser.add_argument("--format", choices=FORMATS, default="md", help="md, latex or csv (default md)")
-    outputs_argument(parser)
     options = parser.parse_args(arguments)
     rows = results_table(options.outputs, runs_of(options.outputs, options.name, pilots=False), used=True)
     print(FORMATS[options.format](cells(rows, options.metric), options.metric), flush=True)

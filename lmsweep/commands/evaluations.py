@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from lmsweep.commands.common import reported
+from lmsweep.commands import reported
 from lmsweep.commands.jobs import measurement_job
 from lmsweep.config.evaluation import (
     AuditConfig,

@@ -12,27 +12,34 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lmsweep.commands.common import outputs_argument, parser_of, reported
+from lmsweep.commands import parser_of, reported
 from lmsweep.commands.store import results_table
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.evaluation.jobs import judged
-from lmsweep.figures.explain import explain
-from lmsweep.figures.make import make_figure, spec_of
-from lmsweep.figures.pages.grids import Grid
+from lmsweep.figures.make import explain, make_figure, spec_of
 from lmsweep.figures.pages.live import serve
 from lmsweep.figures.pages.markdown import results_page, with_overview
 from lmsweep.figures.pages.report import write_report
-from lmsweep.figures.record import HEAD, Record, claim_rows, read_record, read_records
-from lmsweep.figures.table import MEAN_TOLERANCE, differences, read_csv
+from lmsweep.figures.record import (
+    HEAD,
+    MEAN_TOLERANCE,
+    Record,
+    claim_rows,
+    differences,
+    read_csv,
+    read_record,
+    read_records,
+)
 from lmsweep.files import write_atomically
+from lmsweep.provenance import ROOT
 from lmsweep.store.archive import pack
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import PILOT, own_grids, sweeps_by_run
-from lmsweep.tracking.jobs import mirror_figure
+from lmsweep.tracking.tracker import mirror_figure
 
 STYLES = {"holds": "green", "fails": "red", "not resolved": "yellow", "not run": "dim"}
-EXPECTED = Path(__file__).resolve().parents[2] / "results"  # the committed numbers
+EXPECTED = ROOT / "results"  # the committed numbers
 KEPT = (".csv", ".json", ".png")
 
 
@@ -48,25 +55,22 @@ def figure_command(arguments: Sequence[str] | None = None) -> None:
         sweep = read_sweep(name, options.scale, overrides)
         if options.explain:
             method, x = options.explain
-            print(*explain(sweep, method, _number(x)), sep="\n", flush=True)
+            try:
+                place = float(x)
+            except ValueError:
+                raise UserError(f"--explain METHOD {x} is not allowed: x must be a number.") from None
+            print(*explain(sweep, method, place), sep="\n", flush=True)
         else:
             draw(sweep)
 
 
-def _number(x: str) -> float:
-    try:
-        return float(x)
-    except ValueError:
-        raise UserError(f"--explain METHOD {x} is not allowed: x must be a number.") from None
-
-
 def draw(sweep: Sweep, *, tell: bool = True) -> None:
     """Make a figure from the store and mirror it; with `tell`, print its claims and where it is."""
-    made = make_figure(sweep, judged)
-    mirror_figure(sweep.tracking, sweep.outputs, made.record, made.picture)
+    picture, record = make_figure(sweep, judged)
+    mirror_figure(sweep.tracking, sweep.outputs, record, picture)
     if tell:
-        print_claims(made.record)
-        print(made.picture, flush=True)
+        print_claims(record)
+        print(picture, flush=True)
 
 
 def print_claims(record: Record) -> None:
@@ -100,13 +104,12 @@ def verify_command(arguments: Sequence[str] | None = None) -> None:
 
     A figure that is not drawn costs up to hours; then one cheap cell of it is trained again and compared.
     """
-    parser = parser_of(verify_command, scale="smoke")
+    parser = parser_of(verify_command, scale="smoke", outputs=True)
     parser.add_argument("figures", nargs="+", metavar="FIG")
     parser.add_argument("--expected", type=Path, default=EXPECTED, help="the folder of the committed numbers")
     of_means = f"of means (default {MEAN_TOLERANCE})"
     parser.add_argument("--tolerance", type=float, default=MEAN_TOLERANCE, help=of_means)
     parser.add_argument("--jobs", type=int, default=None, help="runs at once (default: one per core or GPU)")
-    outputs_argument(parser)
     options = parser.parse_args(arguments)
     different = []
     for name in options.figures:
@@ -195,10 +198,9 @@ def _compare(what: str, found: pd.DataFrame, wanted: pd.DataFrame, expected: Pat
 @reported()
 def publish_command(arguments: Sequence[str] | None = None) -> None:
     """Keep drawn figures in results/, with a page about them."""
-    parser = parser_of(publish_command, scale="laptop")
+    parser = parser_of(publish_command, scale="laptop", outputs=True)
     parser.add_argument("figures", nargs="*", metavar="FIG", help="which ones (default: all that are drawn)")
     parser.add_argument("--results", type=Path, default=EXPECTED, help="the folder to keep them in")
-    outputs_argument(parser)
     options = parser.parse_args(arguments)
     print(publish(options.outputs, options.results, options.scale, options.figures))
 
@@ -245,13 +247,12 @@ def _keep_results(outputs: Path, kept: Path, figures: Sequence[str], scale: str)
 @reported()
 def report_command() -> None:
     """Write all drawn figures on one page that needs no network, and print where it is."""
-    parser = parser_of(report_command)
+    parser = parser_of(report_command, outputs=True)
     parser.add_argument("--serve", action="store_true", help="show sweeps while they run, on 127.0.0.1 only")
-    outputs_argument(parser)
     options = parser.parse_args()
     if options.serve:
         serve(options.outputs)
         return
     own = own_grids(options.outputs, sweep_names())  # those without a figure file
-    grids = [Grid(name, results_table(options.outputs, runs, used=True)) for name, runs in own.items()]
+    grids = {name: results_table(options.outputs, runs, used=True) for name, runs in own.items()}
     print(write_report(options.outputs, grids), flush=True)

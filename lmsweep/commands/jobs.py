@@ -25,12 +25,12 @@ from lmsweep.store.store import Store
 from lmsweep.store.sweeps import sweeps_by_run
 from lmsweep.sweep.plan import state_for
 from lmsweep.tracking.card import folder_of, run_card, sweep_tag
-from lmsweep.tracking.jobs import mirror_attack, tracked
+from lmsweep.tracking.tracker import mirror_attack, tracked
 from lmsweep.tracking.wandb_run import CARD, wandb_id
 from lmsweep.training.ranks import first_task, follow, local_ranks, task_of
 
 if TYPE_CHECKING:
-    from lmsweep.figures.stages import Rung
+    from lmsweep.figures.select import Rung
     from lmsweep.training.evaluate import Portrait
     from lmsweep.training.run import Parts
 
@@ -90,14 +90,14 @@ def rung_job(rung: "Rung") -> Job:
         summary=_rung_summary,
         needs=run.needs,
         steps=rung.step,
-        preload=(*PRELOAD, "lmsweep.figures.stages"),
+        preload=(*PRELOAD, "lmsweep.figures.select"),
     )
 
 
 @contextmanager
 def _climbing(rung: "Rung") -> Iterator[Work]:
     def work(_: JobFolder) -> Results:
-        from lmsweep.figures.stages import scores_until  # imports pandas, which a run does not need
+        from lmsweep.figures.select import scores_until  # imports pandas, which a run does not need
 
         run = training_job(rung.run, pause_at=rung.step)
         when_free(partial(_climb, run))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lmsweep.commands import default_outputs
 from lmsweep.commands.jobs import run_training
 from lmsweep.commands.reproduce import train
 from lmsweep.commands.store import results_table
@@ -17,7 +18,7 @@ from lmsweep.config.run import RunConfig, split
 from lmsweep.config.sweeps import read_sweep, with_full_scale
 from lmsweep.evaluation.runs import find_run
 from lmsweep.figures.make import spec_of
-from lmsweep.figures.stages import Stages
+from lmsweep.figures.select import Stages
 from lmsweep.sweep.sweeper import make_launcher
 
 if TYPE_CHECKING:
@@ -71,18 +72,14 @@ def load(run: "str | Run", outputs: str | Path | None = None, trust: str | None 
 
     name = run if isinstance(run, str) else str(run.folder)
     trusted = os.environ.get("LMSWEEP_TRUST", "") if trust is None else trust
-    stored = find_run(str(outputs or _outputs()), name, trusted)
+    stored = find_run(str(outputs or default_outputs()), name, trusted)
     loaded = load_run(stored, stored.config.data.root, torch.device("cpu"))
     return TrainedNetwork(loaded.network, loaded.data.input_shape)
 
 
 def results(outputs: str | Path | None = None) -> "pd.DataFrame":
     """Every run of a store, a row each: state, accuracies, and the configuration as `config.*` columns."""
-    return results_table(Path(outputs or _outputs()))
-
-
-def _outputs() -> str:
-    return os.environ.get("LMSWEEP_OUTPUTS") or "outputs"
+    return results_table(Path(outputs or default_outputs()))
 
 
 def overrides(keys: Mapping[str, Any]) -> list[str]:

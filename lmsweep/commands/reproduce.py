@@ -1,13 +1,16 @@
 """`lmsweep reproduce FIG --scale smoke` trains what is missing, evaluates, draws and checks the claims.
 
-Runs are trained in one stage or two: pilot runs choose the settings of the runs that report.
+Runs are trained in one stage or two: pilot runs choose the settings of the runs that report. `lmsweep costs`
+says in advance what that takes at a scale: runs, steps, hours; docs/cluster.md has its table.
 """
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
-from lmsweep.commands.common import parser_of, reported
+from lmsweep.commands import parser_of, reported
 from lmsweep.commands.figures import draw
 from lmsweep.commands.jobs import measurement_job, mirror_late, rung_job, total_steps, training_job
 from lmsweep.config.run import Request, RunConfig
@@ -15,16 +18,23 @@ from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.evaluation.runs import StoredRun
 from lmsweep.figures.make import measurements, spec_of
-from lmsweep.figures.stages import RUNGS, Rung, Stages
+from lmsweep.figures.pages.markdown import between, table
+from lmsweep.figures.select import RUNGS, Rung, Stages
+from lmsweep.files import write_atomically
 from lmsweep.processes import stop_on_sigterm
+from lmsweep.provenance import machine_name
 from lmsweep.store.housekeeping import drop_weights
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import PILOT, record_sweep
+from lmsweep.sweep.devices import places
+from lmsweep.sweep.estimate import Seconds, cost, estimate
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.plan import Outcome, Plan
 from lmsweep.sweep.progress import duration
 from lmsweep.sweep.sweeper import make_launcher
 
+# Where a Markdown page has the table of costs.
+BEGIN, END = "<!-- costs: written by `lmsweep costs --write` -->", "<!-- end of costs -->"
 Runs = dict[str, RunConfig]
 
 
@@ -116,7 +126,8 @@ def announce(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request)
     if everyone:
         grid = _together(sweep.runs for sweep in sweeps)
         climbing = [_rungs(stages, number, guess=True) for number in range(RUNGS)]
-        steps = total_steps(runs) + _paused_steps(climbing, set(first))
+        paused = {rung.run.id: rung.step for rivals in climbing for rung in rivals.values()}
+        steps = total_steps(runs) + sum(step for run, step in paused.items() if run not in first)
         if any(climbing):
             pausing = ", then ".join(str(len(rivals)) for rivals in climbing)
             print(f"Halving: {pausing} pilot runs pause and are compared; {len(first)} go on to their end.")
@@ -169,12 +180,6 @@ def _compare(
 
 def _rungs(stages: Sequence[Stages], number: int, *, guess: bool = False) -> dict[str, Rung]:
     return {rung.id: rung for one in stages for rung in one.rungs(number, guess=guess)}
-
-
-def _paused_steps(climbing: Sequence[Mapping[str, Rung]], finished: set[str]) -> int:
-    """The steps of pilot runs that pause and do not go on to their end."""
-    reached = {rung.run.id: rung.step for rivals in climbing for rung in rivals.values()}
-    return sum(step for run, step in reached.items() if run not in finished)
 
 
 def on_their_way(plan: Plan, outcome: Outcome) -> bool:
@@ -256,3 +261,62 @@ def _train_again(runs: Mapping[str, RunConfig], needed: Collection[str], launche
     print(f"The weights of {len(lost)} runs were deleted; they are trained again.", flush=True)
     plan = Plan.of(lost)
     return not on_their_way(plan, launcher.submit(plan, Request(force=True)))
+
+
+class Row(NamedTuple):
+    """What a figure costs."""
+
+    figure: str
+    grid: int  # runs of the whole grid
+    runs: int  # those that are trained, in one stage or two
+    steps: int
+    hours: str = ""
+
+
+@reported()
+def costs_command(arguments: Sequence[str] | None = None) -> None:
+    """Say what figures cost at a scale: runs, steps, and hours as a short probe measures them here."""
+    parser = parser_of(costs_command, scale="paper")
+    parser.add_argument("figures", nargs="*", metavar="FIG", help="which ones (default: all)")
+    parser.add_argument("--no-hours", action="store_true", help="only count runs and steps")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a Markdown page")
+    options = parser.parse_args(arguments)
+    sweeps = [read_sweep(name, options.scale) for name in options.figures or sweep_names()]
+    page = as_table(costs(sweeps, hours=not options.no_hours))
+    if options.write is None:
+        print(page, flush=True)
+        return
+    text = options.write.read_text()
+    if BEGIN not in text or END not in text:
+        raise UserError(f"{options.write} has no place for the table: add the lines {BEGIN} and {END}.")
+    write_atomically(options.write, between(text, BEGIN, END, page))
+
+
+def costs(sweeps: Sequence[Sweep], *, hours: bool = True) -> list[Row]:
+    """A row per figure, and one of all together, whose runs are shared."""
+    asked: dict[str, tuple[set[str], Runs]] = {}
+    for sweep in sweeps:
+        stages = Stages(sweep, spec_of(sweep))
+        asked[sweep.name] = set(sweep.runs), {**stages.pilot_runs, **stages.reporting_runs(guess=True)}
+    everything = _together(runs for _, runs in asked.values())
+    asked["all together"] = {name for grid, _ in asked.values() for name in grid}, everything
+    plan = Plan.of([training_job(run) for run in everything.values()])
+    seconds = estimate(plan, list(plan.jobs), places(plan)) if hours else {}
+    return [
+        Row(figure, len(grid), len(runs), total_steps(runs), _hours(plan, runs, seconds) if hours else "")
+        for figure, (grid, runs) in asked.items()
+    ]
+
+
+def as_table(rows: Sequence[Row]) -> str:
+    """The rows in Markdown."""
+    head = ("figure", "grid", "runs trained", "steps", f"core hours on {machine_name()}")
+    return table(head, [(*row[:1], *(f"{number:,}" for number in row[1:4]), row.hours) for row in rows])
+
+
+def _hours(plan: Plan, runs: dict[str, RunConfig], seconds: dict[str, Seconds]) -> str:
+    known = {name: seconds[name] for name in runs if name in seconds}
+    if not known:
+        return "?"
+    unknown = len(runs) - len(known)
+    return cost(plan.jobs, known).hours() + (f", without {unknown} runs" if unknown else "")

@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from lmsweep.commands.common import reported
+from lmsweep.commands import reported
 from lmsweep.config.hydra import as_dict, config_folder
 from lmsweep.config.run import Request, check_sweepable, parse, split
 from lmsweep.config.sweeps import with_full_scale

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmsweep.commands.common import outputs_argument, parser_of, reported
+from lmsweep.commands import outputs_argument, parser_of, reported
 from lmsweep.config.identity import dotted
 from lmsweep.config.run import parse
 from lmsweep.errors import ConfigError, UserError
@@ -32,8 +32,7 @@ SHOWN = 40
 @reported()
 def status_command(arguments: Sequence[str] | None = None) -> None:
     """Show sweeps and runs by state, with their results."""
-    parser = parser_of(status_command)
-    outputs_argument(parser)
+    parser = parser_of(status_command, outputs=True)
     parser.add_argument("--sweep", help="only runs of this sweep (a figure's name, or a name listed here)")
     parser.add_argument("--state", choices=STATES, help="only runs in this state")
     parser.add_argument("--failed", action="store_const", const="failed", dest="state", help="--state failed")

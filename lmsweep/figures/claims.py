@@ -9,19 +9,23 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import reduce
 from math import inf
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
 from lmsweep.config.fields import Name, Node, NonNegative
 from lmsweep.figures.drawing.style import method_style
-from lmsweep.figures.evidence import Evidence, NotRunError, Side, common_seeds, methods_of
 from lmsweep.figures.statistics import (
     ENOUGH_SEEDS,
     Comparison,
+    Evidence,
+    NotRunError,
+    Side,
     Verdict,
     best_of,
+    common_seeds,
+    methods_of,
     slopes,
     verdict_between,
     verdict_of_all,
@@ -78,6 +82,8 @@ class Claim(Node):
     says: Annotated[str, Field(min_length=1, description="the paper's statement in one sentence")]
     where: Annotated[str, Field(min_length=1, description="the place in the paper")]
     paper: Paper = ""
+    # Whether a number of the paper is compared, and not only which of two methods is ahead.
+    compares_numbers: ClassVar[bool] = False
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -86,8 +92,8 @@ class Claim(Node):
 
     @property
     def needs_the_papers_data(self) -> bool:
-        """Whether a number of the paper is compared, and not only which of two methods is ahead."""
-        return False
+        """Whether other data than the paper's say nothing about the claim."""
+        return self.compares_numbers
 
     def uses(self) -> Uses:
         """Panel and method of everything that the claim needs."""
@@ -111,10 +117,7 @@ class ValueClaim(Claim):
     at: At
     paper: Number
     tolerance: NonNegative
-
-    @property
-    def needs_the_papers_data(self) -> bool:
-        return True
+    compares_numbers = True
 
     def uses(self) -> Uses:
         yield self.panel, self.method
@@ -179,10 +182,7 @@ class AboveClaim(_Comparing):
     kind: Literal["above"]
     methods: Annotated[list[Best], Field(min_length=1, description="a list of methods")]
     points: Annotated[list[list[float]], Field(min_length=1, description="a list of [x, value]")]
-
-    @property
-    def needs_the_papers_data(self) -> bool:
-        return True
+    compares_numbers = True
 
     def uses(self) -> Uses:
         yield from ((self.panel, method) for method in self.methods)
@@ -231,7 +231,6 @@ class GreaterClaim(_PairsClaim):
     pairs: Pairs
     by: Number = 0.0
     aggregate: Annotated[Literal["mean"] | None, Field(description="mean, or null for each x")] = None
-    left_panel: OtherPanel = None
     right_panel: OtherPanel = None
     # `next`: the right method is read at the first x from the left one's on, as far as it goes. So a curve
     # over images that were chosen ten at a time has at least as many images as the method it is beside.
@@ -243,7 +242,7 @@ class GreaterClaim(_PairsClaim):
 
     @property
     def panels(self) -> tuple[str, str]:
-        return self.left_panel or self.panel, self.right_panel or self.panel
+        return self.panel, self.right_panel or self.panel
 
     def judge(self, evidence: Evidence) -> Finding:
         found: list[Comparison] = []

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -32,11 +32,7 @@ Runs = Mapping[str, RunConfig]
 
 def settings(runs: Runs, axes: Iterable[str]) -> dict[str, str]:
     """The hyperparameters of each run as JSON: the keys in which the runs differ, but for `axes`."""
-    return _settings(_identities(runs), axes)
-
-
-def _identities(runs: Runs) -> dict[str, dict[str, Any]]:
-    return {name: dotted(config.identity_dict()) for name, config in runs.items()}
+    return _settings({name: dotted(config.identity_dict()) for name, config in runs.items()}, axes)
 
 
 def _settings(identities: Mapping[str, Mapping[str, Any]], axes: Iterable[str]) -> dict[str, str]:
@@ -65,9 +61,15 @@ def _varying(runs: Iterable[Mapping[str, Any]]) -> set[str]:
 
 def names(config: RunConfig, methods: Iterable[str]) -> list[str]:
     """Those of `methods` that a run is a run of: its method, and variants whose values it has."""
+
+    def has(pair: str) -> bool:
+        key, _, value = pair.partition("=")
+        found = dotted(config.to_dict()).get(key)
+        return value == ("null" if found is None else text(found))
+
     mine = config.method_name()
     own = [method.split("@") for method in methods if method.partition("@")[0] == mine]
-    return ["@".join(parts) for parts in own if all(_has(config, value) for value in parts[1:])]
+    return ["@".join(parts) for parts in own if all(map(has, parts[1:]))]
 
 
 def runs_of(panel: Panel, runs: Runs) -> dict[str, RunConfig]:
@@ -80,12 +82,6 @@ def runs_of(panel: Panel, runs: Runs) -> dict[str, RunConfig]:
     return {name: run for name, run in runs.items() if shown(run)}
 
 
-def _has(config: RunConfig, one: str) -> bool:
-    key, _, value = one.partition("=")
-    found = dotted(config.to_dict()).get(key)
-    return value == ("null" if found is None else text(found))
-
-
 def run_rows(
     runs: Runs, store: Store, axes: Iterable[str], methods: Iterable[str] | None = None
 ) -> pd.DataFrame:
@@ -95,7 +91,7 @@ def run_rows(
     Where `methods` of the figure are given, a run has a row for each of them that it is a run of.
     """
     chosen = list(axes)
-    identities = _identities(runs)
+    identities = {name: dotted(config.identity_dict()) for name, config in runs.items()}
     hyperparameters = _settings(identities, chosen)
     rows = []
     for name, config in runs.items():
@@ -183,7 +179,11 @@ def _measured(
             yield [(x, y, {}) for x, y in zip(curve["strengths"], curve["accuracy"], strict=True)]
     else:
         for row, xs in zip(rows, on_axis(row[panel.x.key] for row in rows), strict=True):
-            y = row[panel.y.metric] if panel.y.attack is None else _at(panel, curves.get(row["run"]))
+            curve = curves.get(row["run"])
+            if panel.y.attack is None:
+                y = row[panel.y.metric]
+            else:
+                y = curve["accuracy"][curve["strengths"].index(panel.y.at)] if curve else math.nan
             yield [(x, y, {}) for x in xs]
 
 
@@ -202,10 +202,6 @@ def on_axis(values: Iterable[float]) -> list[list[float]]:
     given = [float(value) for value in values]
     every = sorted({value for value in given if not math.isnan(value)})
     return [every if math.isnan(value) else [value] for value in given]
-
-
-def _at(panel: Panel, curve: Mapping[str, Any] | None) -> float:
-    return math.nan if curve is None else curve["accuracy"][curve["strengths"].index(panel.y.at)]
 
 
 def expected_cells(
@@ -245,26 +241,22 @@ def placed_runs(
     panel: Panel, runs: Runs, attacks: Mapping[str, EvaluationConfig]
 ) -> Iterator[tuple[str, RunConfig, Sequence[float]]]:
     """The runs that a panel shows, each with its name and where on the x axis the run stands."""
-    shown = runs_of(panel, runs)
-    for (name, run), xs in zip(shown.items(), _places(panel, shown.values(), attacks), strict=True):
-        yield name, run, xs
-
-
-def _places(
-    panel: Panel, runs: Collection[RunConfig], attacks: Mapping[str, EvaluationConfig]
-) -> Iterable[Sequence[float]]:
+    shown, key = runs_of(panel, runs), panel.x.key
+    places: Iterable[Sequence[float]]
     if panel.x.attack is not None:
-        return [attacks[panel.x.attack].attack.strengths] * len(runs)
-    if panel.x.key == "step":
-        return [(float(run.trainer.max_steps),) for run in runs]
-    key = str(panel.x.key)
-    # A configuration does not say from how many images a run chooses, and so not where its points are.
-    return on_axis(
-        math.nan
-        if run.acquisition.active and key == ACQUIRED
-        else dotted(run.identity_dict()).get(key, math.nan)
-        for run in runs
-    )
+        places = [attacks[panel.x.attack].attack.strengths] * len(shown)
+    elif key == "step":
+        places = [(float(run.trainer.max_steps),) for run in shown.values()]
+    else:
+        # A configuration does not say from how many images a run chooses, and so not where its points are.
+        places = on_axis(
+            math.nan
+            if run.acquisition.active and key == ACQUIRED
+            else dotted(run.identity_dict()).get(str(key), math.nan)
+            for run in shown.values()
+        )
+    for (name, run), xs in zip(shown.items(), places, strict=True):
+        yield name, run, xs
 
 
 def training(store: Store, runs: Iterable[str]) -> dict[str, Any]:

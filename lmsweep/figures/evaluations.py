@@ -21,7 +21,7 @@ from lmsweep.config.evaluation import (
 from lmsweep.config.hydra import composed, config_folder
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
-from lmsweep.figures.drawing.regions import Regions
+from lmsweep.figures.drawing.curves import Regions
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.store import Store
@@ -45,21 +45,22 @@ class Wanted:
         return Store(self.measurement.config.outputs, "evaluations").folder(self.measurement.id)
 
 
-def attack_configs(spec: FigureSpec, outputs: str, overrides: Sequence[str]) -> dict[str, EvaluationConfig]:
-    """The configuration of every attack of a figure, without runs; `overrides` come from the scale.
+def attack_configs(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
+    """The configuration of every attack of a figure, without runs.
 
-    An override of `attack.KEY` is for those attacks of the figure that have the key: a scale serves figures
-    with different attacks.
+    An override of `attack.KEY` in `grid.evaluation` is for those attacks of the figure that have the key: a
+    scale serves figures with different attacks.
     """
-    of_attacks = [override for override in overrides if override.startswith("attack.")]
-    common = [override for override in overrides if override not in of_attacks]
+    of_attacks = [override for override in sweep.grid.evaluation if override.startswith("attack.")]
+    common = [override for override in sweep.grid.evaluation if override not in of_attacks]
     configs = {}
     for name, attack in spec.attacks.items():
         own = [f"checkpoint={spec.checkpoint}", *attack.overrides, *common]
         if of_attacks:
-            keys = _composed("evaluation", outputs, own)["attack"]
+            keys = _composed("evaluation", sweep, own)["attack"]
             own += [override for override in of_attacks if _key(override) in keys]
-        configs[name] = parse_as(EvaluationConfig, _composed("evaluation", outputs, own))
+        config = parse_as(EvaluationConfig, _composed("evaluation", sweep, own))
+        configs[name] = config.model_copy(update={"tracking": sweep.tracking})
     known = {key for file in Path(config_folder(), "attack").glob("*.yaml") for key in OmegaConf.load(file)}
     for override in of_attacks:
         if _key(override) not in known:
@@ -102,10 +103,8 @@ def audits(sweep: Sweep, spec: FigureSpec, selected: pd.DataFrame) -> Iterator[W
     """The masking audit of the first seed of each method that the figure attacks."""
     if not spec.audit:
         return
-    config = parse_as(
-        AuditConfig,
-        _composed("audit", str(sweep.outputs), [f"checkpoint={spec.checkpoint}", *sweep.grid.audit]),
-    )
+    overrides = [f"checkpoint={spec.checkpoint}", *sweep.grid.audit]
+    config = parse_as(AuditConfig, _composed("audit", sweep, overrides))
     attackers = _attackers(selected)
     rows = selected[selected["panel"].isin(spec.attack_panels)].sort_values("seed")
     for method, row in rows.drop_duplicates("method").set_index("method").iterrows():
@@ -118,8 +117,7 @@ def regions(sweep: Sweep, spec: FigureSpec, points: pd.DataFrame) -> Iterator[Wa
     if spec.kind != "regions":
         return
     overrides = ["accelerator=cpu", f"checkpoint={spec.checkpoint}"]
-    composed = _composed("stored_runs", str(sweep.outputs), overrides)
-    config = parse_as(StoredRunsConfig, composed)
+    config = parse_as(StoredRunsConfig, _composed("stored_runs", sweep, overrides))
     first = points.sort_values("seed").drop_duplicates("method").set_index("method")["run"]
     for method in spec.methods:
         if method in first.index:
@@ -173,8 +171,8 @@ def _next(attackers: Mapping[int, str], seed: int) -> str | None:
     return attackers[others[0][1]] if others else None
 
 
-def _composed(name: str, outputs: str, overrides: Sequence[str]) -> dict[str, Any]:
-    return composed(name, [*overrides, f"outputs={outputs}", "runs=[unknown]"])
+def _composed(name: str, sweep: Sweep, overrides: Sequence[str]) -> dict[str, Any]:
+    return composed(name, [*overrides, f"outputs={sweep.outputs}", "runs=[unknown]"])
 
 
 def _key(override: str) -> str:

@@ -1,6 +1,9 @@
-"""Make a figure from the store: collect, select, aggregate, check the claims, draw, write. Never trains."""
+"""Make a figure from the store: collect, select, aggregate, check the claims, draw, write. Never trains.
 
-from collections.abc import Iterable, Mapping
+`explain` tells how one number of a figure came about: its runs, why their setting was chosen, each seed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,12 +14,12 @@ from matplotlib.figure import Figure
 
 from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep, sweep_folder
+from lmsweep.errors import UserError
 from lmsweep.figures import collect
-from lmsweep.figures.claims import Claim, Finding
-from lmsweep.figures.drawing.curves import draw_curves, draw_distances
+from lmsweep.figures.claims import Finding
+from lmsweep.figures.drawing.curves import draw_curves, draw_distances, draw_regions
 from lmsweep.figures.drawing.layout import save
 from lmsweep.figures.drawing.methods import draw_methods, methods_page
-from lmsweep.figures.drawing.regions import draw_regions
 from lmsweep.figures.evaluations import (
     Judge,
     Wanted,
@@ -28,22 +31,23 @@ from lmsweep.figures.evaluations import (
     regions,
     verdicts,
 )
-from lmsweep.figures.evidence import Evidence, NotRunError
-from lmsweep.figures.record import JudgedClaim, Record, build_record, write_record
-from lmsweep.figures.spec import FigureSpec, parse_figure
-from lmsweep.figures.stages import Stages
-from lmsweep.figures.table import aggregate, missing, ordered, write_csv
+from lmsweep.figures.record import (
+    JudgedClaim,
+    Record,
+    aggregate,
+    build_record,
+    missing,
+    ordered,
+    write_csv,
+    write_record,
+)
+from lmsweep.figures.select import WEIGHTS, Stages, told
+from lmsweep.figures.spec import FigureSpec, Panel, parse_figure
+from lmsweep.figures.statistics import RULE, Comparison, Evidence, NotRunError, methods_of, x_key
+from lmsweep.figures.words import amount, count, place, with_interval
 from lmsweep.files import write_atomically
 from lmsweep.provenance import provenance
 from lmsweep.store.store import Store
-
-
-@dataclass(frozen=True)
-class Made:
-    """What was written, and the record of it."""
-
-    picture: Path
-    record: Record
 
 
 def spec_of(sweep: Sweep) -> FigureSpec:
@@ -98,9 +102,9 @@ class Gathered:
 
     def judged(self) -> list[JudgedClaim]:
         """The verdicts on the figure's claims."""
-        grid = self.sweep.grid
+        same_data = self.sweep.grid.same_data
         return check_claims(
-            self.spec, self.shown, self.sweep.label, same_data=grid.same_data, expected=self.expected
+            self.spec, self.shown, self.sweep.label, same_data=same_data, expected=self.expected
         )
 
 
@@ -112,7 +116,7 @@ def gather(sweep: Sweep) -> Gathered:
     rows = collect.run_rows(runs, store, collect.axes_of(spec), spec.methods)
     under_attack = [panel for panel in spec.panels if panel.attack is not None]
     attacked = stages.choose(collect.points_of(under_attack, rows, {}, store, spec.checkpoint))
-    configs = attack_configs_of(sweep, spec)
+    configs = attack_configs(sweep, spec)
     asked = list(attacks(spec, attacked, configs))
     found, evaluations = curves(asked)
     points = collect.points_of(spec.panels, rows, found, store, spec.checkpoint)
@@ -140,25 +144,26 @@ def check_claims(
     Where the data is not the paper's (`same_data` is false), its numbers mean nothing and are not compared.
     `expected` are the cells of the grid: no claim about a range holds while one of them is missing.
     """
-    evidence = Evidence(spec, points, expected)
-    return [_judged(claim, evidence, scale, same_data) for claim in spec.claims]
+    evidence, judged = Evidence(spec, points, expected), []
+    for claim in spec.claims:
+        try:
+            if not same_data and claim.needs_the_papers_data:
+                raise NotRunError(
+                    f"the {scale} scale has other data than the paper; it takes the paper scale"
+                )
+            finding = claim.judge(evidence)
+        except NotRunError as error:
+            finding = Finding("not run", str(error), 0)
+        about = {key: getattr(claim, key) for key in ("id", "says", "where", "kind")}
+        about |= {"paper": claim.papers_number(evidence), "scale": scale}
+        judged.append(JudgedClaim(**about, **finding._asdict()))
+    return judged
 
 
-def _judged(claim: Claim, evidence: Evidence, scale: str, same_data: bool) -> JudgedClaim:
-    try:
-        if not same_data and claim.needs_the_papers_data:
-            raise NotRunError(f"the {scale} scale has other data than the paper; it takes the paper scale")
-        finding = claim.judge(evidence)
-    except NotRunError as error:
-        finding = Finding("not run", str(error), 0)
-    about = {key: getattr(claim, key) for key in ("id", "says", "where", "kind")}
-    return JudgedClaim(**about, paper=claim.papers_number(evidence), scale=scale, **finding._asdict())
-
-
-def make_figure(sweep: Sweep, judge: Judge) -> Made:
+def make_figure(sweep: Sweep, judge: Judge) -> tuple[Path, Record]:
     """Write a figure below outputs/figures/<scale>/ as PNG, PDF, CSV and JSON; `judge` reads audits.
 
-    Many methods side by side are a table in Markdown, too.
+    Many methods side by side are a table in Markdown, too. Returns the picture's path and the record.
     """
     found = gather(sweep)
     spec, table = found.spec, found.table
@@ -178,22 +183,17 @@ def make_figure(sweep: Sweep, judge: Judge) -> Made:
         claims=found.judged(),
         audit=verdicts(list(audits(sweep, spec, found.attacked)), judge),
     )
-    figure = _draw(found)
-    path = sweep.drawn
+    figure, path = draw(found), sweep.drawn
     write_csv(table, path.with_name(f"{path.name}.csv"))
     write_record(record, path.with_name(f"{path.name}.json"))
     if spec.kind == "methods":
         write_atomically(path.with_name(f"{path.name}.md"), methods_page(table, spec, _where(sweep)))
     picture, _ = save(figure, path)
-    return Made(picture, record)
+    return picture, record
 
 
-def unfinished(sweep: Sweep) -> Figure:
-    """The picture from what the store has now; writes nothing."""
-    return _draw(gather(sweep))
-
-
-def _draw(found: Gathered) -> Figure:
+def draw(found: Gathered) -> Figure:
+    """The picture from what the store has; writes nothing."""
     sweep, spec, table = found.sweep, found.spec, found.table
     scale = _where(sweep)
     if spec.kind == "curves":
@@ -218,7 +218,50 @@ def data_of(sweep: Sweep) -> str:
     return names if fraction == 1 else f"{100 * fraction:.3g}% of {names}"
 
 
-def attack_configs_of(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
-    """The evaluations behind the attack panels, without runs."""
-    configs = attack_configs(spec, str(sweep.outputs), sweep.grid.evaluation)
-    return {name: config.model_copy(update={"tracking": sweep.tracking}) for name, config in configs.items()}
+def explain(sweep: Sweep, method: str, x: float) -> Iterator[str]:
+    """Lines about a method's number at x, in every panel that has it, and the claims that use the method."""
+    gathered = gather(sweep)
+    spec = gathered.spec
+    if method not in spec.methods:
+        known = ", ".join(spec.methods)
+        raise UserError(f"{sweep.name} has no method {method}; it must be one of {known}.")
+    panels = [panel for panel in spec.panels if method in panel.methods]
+    here = [panel for panel in panels if len(_at(gathered.shown, panel, method, x))]
+    if not here:
+        mine = gathered.chosen[(gathered.chosen["method"] == method) & gathered.chosen["y"].notna()]
+        known = ", ".join(f"{value:g}" for value in sorted(set(mine["x"]))) or "none: nothing was run"
+        raise UserError(f"{sweep.name} has no number of {method} at {x:g}; it must be one of {known}.")
+    for panel in here:
+        yield from _number(gathered, panel, method, x)
+    for claim, judged in zip(spec.claims, gathered.judged(), strict=True):
+        if any(method in methods_of(side) for _, side in claim.uses()):
+            yield f"claim {claim.id}, {judged.verdict}: {claim.says}"
+            yield f"  ours: {judged.ours} (n = {judged.n})"
+
+
+def _at(points: pd.DataFrame, panel: Panel, method: str, x: float) -> pd.DataFrame:
+    mine = points[(points["panel"] == panel.name) & (points["method"] == method) & points["y"].notna()]
+    return mine[[x_key(value) == x_key(x) for value in mine["x"]]].sort_values("seed")
+
+
+def _number(gathered: Gathered, panel: Panel, method: str, x: float) -> Iterator[str]:
+    spec, unit, pilots = gathered.spec, panel.y.unit, gathered.stages.pilot_seeds
+    cells = _at(gathered.shown, panel, method, x)
+    result = Comparison.of(method, cells["y"], x)
+    yield f"{panel.title}: {method}{place(x, panel.x.unit)} is {with_interval(result, unit)}"
+    yield f"  mean over {count(result.n, 'seed')}, 95% interval by {RULE}"
+    yield f"  {WEIGHTS[panel.checkpoint or spec.checkpoint]}"
+    for seed, y, val, run in zip(*(cells[key] for key in ("seed", "y", "val", "run")), strict=True):
+        yield f"  seed {seed}: {amount(y, unit)}, validation {val:.2%}, run {run}"
+    rivals = gathered.points[(gathered.points["panel"] == panel.name) & (gathered.points["method"] == method)]
+    if panel.name not in spec.attack_panels:
+        rivals = rivals[[x_key(value) == x_key(x) for value in rivals["x"]]]
+    if pilots:  # only settings with rivals have pilot runs
+        rivals = rivals[rivals["seed"].isin(pilots)]
+    runs = rivals.drop_duplicates(["setting", "seed"])
+    settings = runs.groupby("setting").agg(val=("val", "mean"), seeds=("seed", "nunique"))
+    settings = settings.sort_values("val", ascending=False)
+    yield f"  {' '.join(told(spec.selection, pilots))}"
+    for setting, val, seeds in zip(settings.index, settings["val"], settings["seeds"], strict=True):
+        mark = "chosen" if setting == cells["setting"].iloc[0] else "not chosen"
+        yield f"  {mark}: {setting}, mean validation {val:.2%} of {count(int(seeds), 'seed')}"

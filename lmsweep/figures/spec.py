@@ -36,6 +36,16 @@ class Axis(Node):
     unit: Unit = "none"
     attack: Annotated[str | None, Field(min_length=1, description="a name in attacks, or null")] = None
 
+    @property
+    def factor(self) -> float:
+        """From a value to the number that is drawn."""
+        return 100.0 if self.unit == "percent" else 1.0
+
+    @property
+    def with_unit(self) -> str:
+        """What is written along the axis."""
+        return f"{self.label} (%)" if self.unit == "percent" else self.label
+
 
 class XAxis(Axis):
     """`x`: a key of the run, or the strength of an attack."""

@@ -1,7 +1,7 @@
 """What W&B shows our jobs under: id, name, group, job type, tags and config."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ class Card:
     group: str
     job_type: str
     tags: tuple[str, ...]
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any]
 
 
 def run_card(config: RunConfig, name: str, sweeps: Iterable[tuple[str, str | None]]) -> Card:
@@ -99,7 +99,9 @@ def label(config: RunConfig) -> str:
         k: v for k, v in config.about().items() if k not in ("seed", "model", "content") and PLAIN.get(k) != v
     }
     words = [str(about.pop("method")), str(about.pop("data"))]
-    return " ".join([*words, *(f"{key}={_short(value)}" for key, value in sorted(about.items()))])
+    for key, value in sorted(about.items()):
+        words.append(f"{key}={value:g}" if isinstance(value, int | float) else f"{key}={value}")
+    return " ".join(words)
 
 
 def group_of(config: RunConfig) -> str:
@@ -125,7 +127,3 @@ def sweep_tag(sweep: str, scale: str | None) -> str:
 def folder_of(options: TrackingConfig, outputs: str | Path) -> Path:
     """Where a tracker keeps its files."""
     return Path(outputs) / options.name
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, int | float) else str(value)

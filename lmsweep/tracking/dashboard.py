@@ -17,7 +17,8 @@ from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.claims import Claim
 from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, placed_runs, settings
 from lmsweep.figures.drawing.style import method_style
-from lmsweep.figures.make import attack_configs_of, spec_of
+from lmsweep.figures.evaluations import attack_configs
+from lmsweep.figures.make import spec_of
 from lmsweep.figures.pages.markdown import table
 from lmsweep.figures.record import HEAD, ClaimRow, Record, claim_rows
 from lmsweep.figures.select import SENTENCES
@@ -65,7 +66,7 @@ def build(sweep: Sweep, entity: str, project: str, record: Record | None) -> tup
 
 def groups_of(sweep: Sweep, spec: FigureSpec) -> list[Group]:
     """One group per pair of axes, and then what all figures have."""
-    attacks = attack_configs_of(sweep, spec)
+    attacks = attack_configs(sweep, spec)
     groups = [
         Group(
             panel.title,
@@ -225,11 +226,14 @@ def _blocks(
             row, column = divmod(number, PER_ROW)
             panel.layout = wr.Layout(x=column * WIDTH, y=row * HEIGHT, w=WIDTH, h=HEIGHT)
         blocks.append(wr.PanelGrid(runsets=[_runset(tag, job) for job in group.jobs], panels=group.panels))
+    rows = [ClaimRow("not run", claim.says, claim.where, str(claim.paper), "", "") for claim in spec.claims]
+    if record is not None:
+        rows = claim_rows(record.claims)
     return [
         *blocks,
         wr.H1("What the paper says, and what these runs say"),
         wr.P(_verdict(spec, record)),
-        wr.MarkdownBlock(_claims_table(spec, record)),
+        wr.MarkdownBlock(table(HEAD, rows)),
         wr.H1("Make it again"),
         wr.MarkdownBlock(f"```\n{sweep.command}\n```"),
     ]
@@ -287,14 +291,6 @@ def _statement(claim: Claim, record: Record | None) -> str:
     found = next((c for c in record.claims if c.id == claim.id), None) if record else None
     here = f"Here it {WORDS[found.verdict]}: {found.ours}." if found else "Not looked at yet."
     return f"{claim.says.strip()} ({claim.where}: {claim.paper}.) {here}"
-
-
-def _claims_table(spec: FigureSpec, record: Record | None) -> str:
-    """One row per statement, in Markdown."""
-    if record is not None:
-        return table(HEAD, claim_rows(record.claims))
-    rows = [ClaimRow("not run", claim.says, claim.where, str(claim.paper), "", "") for claim in spec.claims]
-    return table(HEAD, rows)
 
 
 def _runset(tag: str, job: str) -> Any:

@@ -39,7 +39,12 @@ class TensorBoardRun(Tracker):
         self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
     ) -> None:
         metrics = {f"results/{key}": value for key, value in results["metrics"].items()}
-        self.writer.add_hparams(_plain(self.card.config), metrics, run_name=".")
+        # Values that TensorBoard has columns for, under dotted keys.
+        keys: dict[str, bool | int | float | str] = {
+            key: value if isinstance(value, bool | int | float | str) else str(value)
+            for key, value in dotted(self.card.config).items()
+        }
+        self.writer.add_hparams(keys, metrics, run_name=".")
         seen = portrait()
         if seen is None:
             return
@@ -62,11 +67,3 @@ class TensorBoardRun(Tracker):
     def close(self, exit_code: int, *, given_back: bool = False) -> None:
         self.writer.add_text("exit_code", str(exit_code))
         self.writer.close()
-
-
-def _plain(config: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """A tree of keys as `a.b: value`, with values that TensorBoard has columns for."""
-    return {
-        key: value if isinstance(value, bool | int | float | str) else str(value)
-        for key, value in dotted(config).items()
-    }

@@ -75,7 +75,8 @@ class WandbRun(Tracker):
                 self.show({"confusion": confusion_chart(seen.confusion), **examples})
         finally:
             # After the last row, whose values would replace those of the selected weights.
-            self.run.summary.update(summary_of(results))
+            more = [key for key in ("seconds", "train_seconds", "provenance") if key in results]
+            self.run.summary.update({**results["metrics"], **{key: results[key] for key in more}})
         if self.options.checkpoint and checkpoint.exists():
             artifact = wandb.Artifact(f"checkpoint-{self.run.id}", type="model")
             with _staging_in(self.staging):
@@ -151,12 +152,6 @@ def settings(options: TrackingConfig) -> "wandb.Settings":
         # Who watches a run online wants to see it soon.
         x_transaction_log_flush_interval=2.0 if options.mode == "online" else 15.0,
     )
-
-
-def summary_of(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers of results.json by their short names, and where they come from."""
-    more = {key: results[key] for key in ("seconds", "train_seconds", "provenance") if key in results}
-    return {**results["metrics"], **more}
 
 
 def confusion_chart(counts: "Tensor") -> Any:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.commands.costs import BEGIN, END, as_table, costs
+from lmsweep.commands.reproduce import BEGIN, END, as_table, costs
 from lmsweep.config.sweeps import read_sweep, sweep_names
 from tests.commands.test_reproduce import call
 

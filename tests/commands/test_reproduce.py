@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.config.sweeps import sweep_names
-from lmsweep.figures.table import read_csv, write_csv
+from lmsweep.figures.record import read_csv, write_csv
 from tests import warm
 
 ONE = "fig10_mnist_gaussian"  # few runs, and evaluations of them

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from lmsweep.commands.common import reported
+from lmsweep.commands import reported
 
 # Small enough to be quick, with everything in it that an interruption could spoil: dropout, momentum, decay.
 SHORT = (

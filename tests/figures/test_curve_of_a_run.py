@@ -9,8 +9,8 @@ from lmsweep.config.sweeps import Sweep
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures import collect
 from lmsweep.figures.make import gather, make_figure
+from lmsweep.figures.record import read_csv
 from lmsweep.figures.spec import Panel
-from lmsweep.figures.table import read_csv
 from lmsweep.store.store import Store
 from tests.config.test_run import config
 
@@ -86,7 +86,7 @@ def _a_file_of_its_own(monkeypatch, tmp_path):
 
 
 def shown(sweep: Sweep, method: str) -> dict[float, tuple[float, int]]:
-    table = read_csv(make_figure(sweep, judged).picture.with_suffix(".csv"))
+    table = read_csv(make_figure(sweep, judged)[0].with_suffix(".csv"))
     mine = table[table["method"] == method]
     return {x: (round(mean, 6), n) for x, mean, n in zip(mine["x"], mine["mean"], mine["n"], strict=True)}
 
@@ -94,7 +94,7 @@ def shown(sweep: Sweep, method: str) -> dict[float, tuple[float, int]]:
 def test_one_run_per_seed_gives_every_point_of_its_curve(sweep):
     assert shown(sweep, "xent+bald") == {x: (pytest.approx(y + 0.01), 3) for x, y in CURVE.items()}
     assert shown(sweep, "margin_l2_all") == {x: (pytest.approx(y + 0.01), 3) for x, y in GRID.items()}
-    record = make_figure(sweep, judged).record
+    record = make_figure(sweep, judged)[1]
     assert record.missing == []
     assert record.trained == 12
 
@@ -105,7 +105,7 @@ def test_the_last_weights_of_a_curve_are_those_of_its_points(sweep):
 
 
 def test_a_curve_is_compared_where_it_has_at_least_as_many_images(sweep):
-    claims = {claim.id: claim for claim in make_figure(sweep, judged).record.claims}
+    claims = {claim.id: claim for claim in make_figure(sweep, judged)[1].claims}
     # The margin at 5% against the curve at 6%; 10% and more lie beyond the end of the curve.
     assert (claims["beat_bald"].verdict, claims["beat_bald"].n) == ("holds", 3)
     assert claims["beat_bald"].ours.startswith("+5.0% [5.0, 5.0] at 5%")
@@ -116,10 +116,10 @@ def test_what_is_missing_of_a_curve_is_told(sweep):
     active = [run for run in sweep.runs.values() if run.acquisition.active]
     Store(sweep.outputs).remove(active[0].id)
     assert {n for _, n in shown(sweep, "xent+bald").values()} == {2}
-    assert make_figure(sweep, judged).record.missing == []
+    assert make_figure(sweep, judged)[1].missing == []
     for run in active[1:]:
         Store(sweep.outputs).remove(run.id)
-    record = make_figure(sweep, judged).record
+    record = make_figure(sweep, judged)[1]
     assert {(cell.method, cell.reason) for cell in record.missing} == {("xent+bald", "not trained")}
     verdicts = {claim.id: claim.verdict for claim in record.claims}
     assert verdicts == {"beat_bald": "not run", "lowest": "holds"}

@@ -59,10 +59,16 @@ def selected(runs):  # noqa: F811 - the fixture
     return pd.DataFrame(rows)
 
 
-def test_white_box_is_one_request_per_run_and_black_box_one_per_seed(runs, selected):  # noqa: F811
+def sweep_of(runs, **grid):  # noqa: F811 - the fixture
     outputs, ids = runs
+    stored = {ids["xent0"]: find_run(str(outputs), ids["xent0"]).config}
+    return Sweep("f", "smoke", stored, {}, GridConfig(**{"evaluation": tuple(FEW), **grid}))
+
+
+def test_white_box_is_one_request_per_run_and_black_box_one_per_seed(runs, selected):  # noqa: F811
+    _, ids = runs
     spec = figure()
-    asked = list(attacks(spec, selected, attack_configs(spec, str(outputs), FEW)))
+    asked = list(attacks(spec, selected, attack_configs(sweep_of(runs), spec)))
     white = [one.measurement for one in asked if one.name == "white"]
     assert sorted(one.targets for one in white) == sorted(
         (ids[name],) for name in ("xent0", "xent1", "xent2", "margin0")
@@ -80,7 +86,7 @@ def test_white_box_is_one_request_per_run_and_black_box_one_per_seed(runs, selec
 def test_what_is_asked_for_is_what_is_measured_and_then_found(runs, selected):  # noqa: F811
     outputs, ids = runs
     spec = figure()
-    asked = list(attacks(spec, selected, attack_configs(spec, str(outputs), FEW)))
+    asked = list(attacks(spec, selected, attack_configs(sweep_of(runs), spec)))
     assert curves(asked) == ({}, [])
     mine = [one for one in asked if ids["margin0"] in one.measurement.targets]
     assert len(mine) == 2
@@ -95,9 +101,8 @@ def test_what_is_asked_for_is_what_is_measured_and_then_found(runs, selected):  
 
 
 def test_one_run_per_method_is_audited_when_asked_for(runs, selected):  # noqa: F811
-    outputs, ids = runs
-    stored = {ids["xent0"]: find_run(str(outputs), ids["xent0"]).config}
-    sweep = Sweep("f", "smoke", stored, {}, GridConfig(audit=("samples=50",)))
+    _, ids = runs
+    sweep = sweep_of(runs, audit=("samples=50",))
     assert list(audits(sweep, figure(), selected)) == []
     asked = {one.name: one.measurement for one in audits(sweep, figure(audit=True), selected)}
     assert {method: (one.targets, one.source) for method, one in asked.items()} == {
@@ -107,10 +112,10 @@ def test_one_run_per_method_is_audited_when_asked_for(runs, selected):  # noqa: 
     assert asked["xent"].config.samples == 50
 
 
-def test_a_strength_that_the_attack_does_not_have_is_refused():
+def test_a_strength_that_the_attack_does_not_have_is_refused(runs):  # noqa: F811
     spec = figure()
     y = spec.panels[0].y.model_copy(update={"attack": "white", "at": 0.2})
     x = spec.panels[0].x.model_copy(update={"attack": None, "key": "margin.gamma"})
     panel = spec.panels[0].model_copy(update={"x": x, "y": y})
     with pytest.raises(ConfigError, match=r"y.at=0.2 of panel white .* strength of white \(0, 0.1\)"):
-        attack_configs(spec.model_copy(update={"panels": [panel]}), "outputs", FEW)
+        attack_configs(sweep_of(runs), spec.model_copy(update={"panels": [panel]}))

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from lmsweep.figures.evidence import Evidence, NotRunError
-from lmsweep.figures.statistics import Comparison
+from lmsweep.figures.statistics import Comparison, Evidence, NotRunError
 from tests.figures.examples import cell, figure, points
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lmsweep.errors import UserError
-from lmsweep.figures.explain import explain
+from lmsweep.figures.make import explain
 from tests.figures.test_make import sweep  # noqa: F401 - a fixture
 
 

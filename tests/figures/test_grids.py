@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from lmsweep.figures.pages.grids import METRIC, Grid, axes_of, cells, draw_grid
+from lmsweep.figures.pages.grids import METRIC, axes_of, cells, draw_grid
 from lmsweep.figures.pages.report import write_report
 from lmsweep.store.sweeps import own_grids, record_sweep
 from tests.figures.drawn import draw, record
@@ -38,11 +38,11 @@ GRIDS = {
 
 @pytest.mark.parametrize("name", GRIDS)
 def test_every_grid_has_a_plot_and_a_table_in_the_report(name, tmp_path):
-    grid = Grid(name, GRIDS[name])
-    page = Page(write_report(tmp_path, [grid]))
+    rows = GRIDS[name]
+    page = Page(write_report(tmp_path, {name: rows}))
     (picture,) = page.all("img")
     assert picture["src"].startswith("data:image/png;base64,")
-    assert f"{name} A grid without a figure file, {len(grid.rows)} of {len(grid.rows)} runs done" in page.text
+    assert f"{name} A grid without a figure file, {len(rows)} of {len(rows)} runs done" in page.text
     assert page.text.count("0.5") >= 1
 
 
@@ -66,8 +66,8 @@ def test_a_cell_is_the_mean_over_seeds_and_unused_keys_are_empty():
 def test_a_grid_whose_runs_are_not_done_says_so_and_figures_stay_as_they_are(tmp_path):
     draw(tmp_path, record())
     alone = write_report(tmp_path).read_text()
-    pending = Grid("later", GRIDS["one axis"].assign(state="pending"))
-    page = Page(write_report(tmp_path, [pending]))
+    pending = GRIDS["one axis"].assign(state="pending")
+    page = Page(write_report(tmp_path, {"later": pending}))
     assert "0 of 6 runs done" in page.text
     assert len(page.all("img")) == 1
     assert write_report(tmp_path).read_text() == alone

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.errors import ConfigError
 from lmsweep.figures.make import spec_of
-from lmsweep.figures.select import CELL
-from lmsweep.figures.stages import Rung, Stages, going_on, scores_until
+from lmsweep.figures.select import CELL, Rung, Stages, going_on, scores_until
 from tests.commands.test_reproduce import call
 from tests.figures.test_stages import GRID
 from tests.training.test_adversarial import configured

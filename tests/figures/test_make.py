@@ -33,12 +33,12 @@ def sweep(tmp_path) -> Sweep:
 
 
 def test_the_golden_store_gives_the_golden_numbers(sweep):
-    made = make_figure(sweep, judged)
-    written = made.picture.parent
+    picture, made = make_figure(sweep, judged)
+    written = picture.parent
     assert (written / "golden.csv").read_text() == (HERE / "expected.csv").read_text()
     record = json.loads((written / "golden.json").read_text())
     told = {"table": record["table"], "checksum": record["checksum"]}
-    assert record == {**made.record.model_dump(), **told}
+    assert record == {**made.model_dump(), **told}
     found = {claim["id"]: [claim[key] for key in ("verdict", "ours", "n")] for claim in record["claims"]}
     assert found == json.loads((HERE / "expected.json").read_text())
     assert record["missing"] == [
@@ -54,7 +54,7 @@ def test_the_golden_store_gives_the_golden_numbers(sweep):
 
 
 def test_the_same_store_gives_the_same_bytes(sweep):
-    first = make_figure(sweep, judged).picture.parent
+    first = make_figure(sweep, judged)[0].parent
     before = {path.name: path.read_bytes() for path in first.iterdir()}
     assert sorted(before) == ["golden.csv", "golden.json", "golden.pdf", "golden.png"]
     make_figure(sweep, judged)
@@ -63,13 +63,13 @@ def test_the_same_store_gives_the_same_bytes(sweep):
 
 def test_values_are_not_compared_where_the_data_is_not_the_papers(sweep):
     other = replace(sweep, grid=GridConfig(same_data=False))
-    verdicts = {claim.id: claim.verdict for claim in make_figure(other, judged).record.claims}
+    verdicts = {claim.id: claim.verdict for claim in make_figure(other, judged)[1].claims}
     assert (verdicts["value"], verdicts["margin_wins"]) == ("not run", "holds")
 
 
 def test_a_figure_of_an_empty_store_says_what_is_missing(sweep):
     shutil.rmtree(Store(sweep.outputs).root)
-    record = make_figure(sweep, judged).record
+    _, record = make_figure(sweep, judged)
     assert {cell.reason for cell in record.missing} == {"not trained"}
     assert len(record.missing) == 5
     assert {claim.verdict for claim in record.claims} == {"not run"}

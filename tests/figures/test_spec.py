@@ -124,7 +124,11 @@ WRONG = {
         "margin_l1_all",
     ),
     "method that the other panel lacks": (
-        {"claims": [{**GREATER, "pairs": [["margin_l1_all", "xent"]], "left_panel": "white"}]},
+        {
+            "claims": [
+                {**GREATER, "panel": "white", "pairs": [["margin_l1_all", "xent"]], "right_panel": "noise"}
+            ]
+        },
         "method margin_l1_all in panel white",
         "margin_l2_all, xent",
     ),

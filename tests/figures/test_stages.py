@@ -10,10 +10,9 @@ from lmsweep.config.grid import parse_grid
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.errors import ConfigError
 from lmsweep.evaluation.jobs import judged
-from lmsweep.figures.explain import explain
-from lmsweep.figures.make import make_figure, spec_of
-from lmsweep.figures.stages import Stages
-from lmsweep.figures.table import read_csv
+from lmsweep.figures.make import explain, make_figure, spec_of
+from lmsweep.figures.record import read_csv
+from lmsweep.figures.select import Stages
 from lmsweep.store.store import Store
 from tests.commands.test_reproduce import call
 from tests.figures.test_make import sweep  # noqa: F401 - a fixture
@@ -64,11 +63,11 @@ def test_pilot_seeds_choose_and_other_seeds_report(staged, sweep):  # noqa: F811
 
 
 def test_the_record_says_which_seeds_chose_and_no_mean_has_them(staged, sweep):  # noqa: F811
-    made = make_figure(staged, judged)
-    record = json.loads(made.picture.with_suffix(".json").read_text())
+    picture, _ = make_figure(staged, judged)
+    record = json.loads(picture.with_suffix(".json").read_text())
     assert (record["seeds"], record["pilot_seeds"]) == ([0, 1], [PILOT])
     assert "Seed 2 compared the settings and is in no mean." in record["selection"]["sentence"]
-    chosen = {run for cell in read_csv(made.picture.with_suffix(".csv"))["selected"] for run in cell.split()}
+    chosen = {run for cell in read_csv(picture.with_suffix(".csv"))["selected"] for run in cell.split()}
     assert chosen <= staged.runs.keys()
     told = list(explain(staged, "margin_l2_all", 0.4))
     assert sum("validation" in line and "of 1 seed" in line for line in told) == 2
@@ -85,7 +84,7 @@ def test_a_cell_whose_pilots_failed_says_why(staged):
             if run.seed == PILOT:
                 Store(staged.outputs).lease(name, run.to_dict(), run.about()).fail("diverged", "", final=True)
             assert folder.read_results() is None
-    record = make_figure(staged, judged).record
+    record = make_figure(staged, judged)[1]
     reasons = {
         cell.reason for cell in record.missing if cell.method == "margin_l2_all" and cell.panel == "noise"
     }

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lmsweep.figures.record import COLUMNS, aggregate, missing, ordered, read_csv, to_csv, write_csv
 from lmsweep.figures.select import best_validation
-from lmsweep.figures.table import COLUMNS, aggregate, missing, ordered, read_csv, to_csv, write_csv
 from tests.figures.examples import cell, figure, points
 
 A, B = '{"g": 1, "d": 0.2}', '{"gamma": 4}'

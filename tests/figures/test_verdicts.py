@@ -159,7 +159,7 @@ def test_the_average_takes_seeds_that_have_every_x():
 
 
 def test_sides_can_be_in_different_panels():
-    claim = {**GREATER, "panel": "white", "left_panel": "noise"}
+    claim = {**GREATER, "panel": "noise", "right_panel": "white"}
     cells = (cell("noise", "margin_l2_all", 0.1, [0.9] * 3), cell("white", "xent", 0.1, [0.1, 0.2, 0.1]))
     decoys = (cell("white", "margin_l2_all", 0.1, [0.0] * 3), cell("noise", "xent", 0.1, [1.0] * 3))
     assert verdict(claim, *cells, *decoys) == "holds"

@@ -6,7 +6,7 @@ import pytest
 
 from lmsweep.commands.figures import EXPECTED, cheapest_cell
 from lmsweep.config.sweeps import read_sweep
-from lmsweep.figures.table import differences
+from lmsweep.figures.record import differences
 from tests.figures.test_table import golden_table
 
 CELL = "panel noise, method xent, x 0"

@@ -24,8 +24,7 @@ from lmsweep.errors import UserError
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures import make
 from lmsweep.figures.pages.report import write_report
-from lmsweep.figures.record import read_record
-from lmsweep.figures.table import read_csv
+from lmsweep.figures.record import read_csv, read_record
 from lmsweep.files import DamagedError, read_json, write_json
 from lmsweep.store import index
 from lmsweep.store.housekeeping import collect_garbage
@@ -237,8 +236,8 @@ def test_an_edited_accuracy_is_noticed_by_status_figure_and_verify(small, tmp_pa
     with pytest.raises(SystemExit):
         figures.verify_command([FIGURE, "--scale", sweep.label, *where])
     assert "results.json is damaged" in capsys.readouterr().err
-    made = make.make_figure(in_store(sweep, outputs), judged)
-    assert ["damaged: " in cell.reason for cell in made.record.missing] == [True]
+    _, made = make.make_figure(in_store(sweep, outputs), judged)
+    assert ["damaged: " in cell.reason for cell in made.missing] == [True]
 
 
 def test_a_store_of_the_previous_version_opens(small, tmp_path):

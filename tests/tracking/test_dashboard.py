@@ -14,7 +14,7 @@ import wandb_workspaces.reports.v2.internal as report_models
 import wandb_workspaces.workspaces as ws
 import wandb_workspaces.workspaces.internal as workspace_models
 
-from lmsweep.commands.dashboard import dashboard_command, save, specification
+from lmsweep.commands.wandb import dashboard_command, save, specification
 from lmsweep.config.sweeps import read_sweep, sweep_names
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.make import spec_of

@@ -13,7 +13,7 @@ import pytest
 import pytorch_lightning as pl
 
 from lmsweep.commands.jobs import training_job
-from lmsweep.commands.sync import look, sync, sync_command
+from lmsweep.commands.wandb import look, sync, sync_command
 from lmsweep.errors import UserError
 from lmsweep.store.job import run_job
 from lmsweep.tracking.wandb_run import CARD, LOCK

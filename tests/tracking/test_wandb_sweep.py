@@ -7,8 +7,8 @@ import pytest
 import yaml
 from wandb.sdk.launch.sweeps.utils import create_sweep_command_args
 
-from lmsweep.commands import wandb_sweep
-from lmsweep.commands.wandb_sweep import split_runs, wandb_sweep_command
+from lmsweep.commands import wandb
+from lmsweep.commands.wandb import split_runs, wandb_sweep_command
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.store.sweeps import runs_of
 
@@ -30,7 +30,7 @@ def test_an_agent_is_given_the_jobs_of_the_sweep(name, capsys, tmp_path):
     sweep = read_sweep(name, "smoke", [f"outputs={tmp_path}"])
     tracking = {"tracking=wandb", "tracking.mode=online", "tracking.project=lmsweep", "tracking.entity=team"}
     ours = {frozenset(job) for job in sweep.lines}
-    theirs = [frozenset(wandb_sweep.spelled_out(words)) for words in lines(config)]
+    theirs = [frozenset(wandb.spelled_out(words)) for words in lines(config)]
     assert all(tracking <= words for words in theirs)
     assert {words - tracking for words in theirs} == ours
     assert len(theirs) == len(ours)
@@ -47,7 +47,7 @@ def test_axes_that_make_no_product_are_written_out():
 
 def test_an_agents_words_are_those_of_our_command(monkeypatch):
     called = []
-    monkeypatch.setattr(wandb_sweep, "run_command", lambda: called.extend(sys.argv[1:]))
+    monkeypatch.setattr(wandb, "run_command", lambda: called.extend(sys.argv[1:]))
     monkeypatch.setattr(sys, "argv", ["agent", "choice=method=margin margin.gamma=0.5", "seed=1"])
-    wandb_sweep.wandb_agent_command()
+    wandb.wandb_agent_command()
     assert called == ["method=margin", "margin.gamma=0.5", "seed=1"]

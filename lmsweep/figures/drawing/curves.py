@@ -1,12 +1,17 @@
-"""Draw a figure of curves from its table: against a key or an attack, or while networks train."""
+"""Draw a figure: curves from its table, against a key or an attack or while networks train; decision regions.
+
+Figure 1 shows where networks of two inputs decide for which class, and the data they saw.
+"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -16,11 +21,14 @@ from lmsweep.errors import ConfigError
 from lmsweep.figures.drawing.layout import Sheet, say_missing, seeds_phrase, with_grid
 from lmsweep.figures.drawing.style import (
     BAND,
+    BLUE,
     LINE_WIDTH,
+    PANEL_HEIGHT,
     PANEL_INCHES,
     RC,
     REFERENCE_COLORS,
     SPLITS,
+    VERMILLION,
     in_math,
     method_style,
 )
@@ -28,11 +36,22 @@ from lmsweep.figures.spec import FigureSpec, Panel, Reference
 from lmsweep.figures.statistics import ENOUGH_SEEDS
 from lmsweep.figures.words import place
 
-_HEIGHT = 2.55
 _BESIDE = 4 / 72  # inches from a mean to the points of its seeds
 MANY = 5  # methods of a panel: then their bands are lighter
 NAMED = 6  # missing cells in the caption
 NUMBERS = ["x", "mean", "low", "high", "n"]  # the columns of a table that a curve is drawn from
+# Of the negative and the positive class: the region (blue and yellow, as in the paper), and its samples.
+REGIONS = ("#d3e6f4", "#fbf6c4")
+SAMPLES = (BLUE, VERMILLION)
+BOLD_DOTS: list[dict[str, Any]] = [
+    {"color": color, "markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.5}
+    for color in SAMPLES
+]
+# Mixed with white rather than transparent, so that light dots do not darken where they meet.
+LIGHT_DOTS: list[dict[str, Any]] = [
+    {"color": tuple(0.62 * c + 0.38 for c in to_rgb(color)), "markersize": 2.6, "markeredgewidth": 0}
+    for color in SAMPLES
+]
 Missing = Sequence[Mapping[str, Any]]
 
 
@@ -40,20 +59,17 @@ def draw_curves(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Miss
     """Panels in rows of up to three (four are two by two), a curve per method with a point per seed."""
     count = len(spec.panels)
     columns = count if count <= 3 else 2 if count == 4 else 3
-    sheet = Sheet(-(-count // columns), columns, PANEL_INCHES, _HEIGHT)
-    grid = [axes for row in sheet.axes for axes in row]
+    sheet = Sheet(-(-count // columns), columns, PANEL_INCHES, PANEL_HEIGHT, used=count)
     names = dict.fromkeys(reference.name for reference in spec.references)
     colors = {name: REFERENCE_COLORS[i % 3] for i, name in enumerate(names)}
     with matplotlib.rc_context(RC):
-        for axes, panel in zip(grid, spec.panels, strict=False):
+        for axes, panel in zip(sheet.used, spec.panels, strict=True):
             rows = table[table["panel"] == panel.name]
             gone = [cell for cell in missing if cell["panel"] == panel.name]
             published = [(colors[ref.name], ref) for ref in spec.references if ref.panel == panel.name]
             _draw_panel(axes, panel, rows, gone, published)
             if count > 1:  # the title of the figure says what the only panel is
                 axes.set_title(in_math(panel.title))
-        for axes in grid[count:]:
-            axes.set_axis_off()
         handles = [Line2D([], [], **method_style(method).line_kwargs()) for method in spec.methods]
         handles += [Line2D([], [], **_reference_style(color)) for color in colors.values()]
     labels = [method_style(method).legend for method in spec.methods] + [in_math(name) for name in colors]
@@ -126,7 +142,7 @@ def _draw_panel(
     references: Sequence[tuple[str, Reference]],
 ) -> None:
     """One panel; `references` are its published points, each with its colour in the whole figure."""
-    fx, fy = (100.0 if axis.unit == "percent" else 1.0 for axis in (panel.x, panel.y))
+    fx, fy = panel.x.factor, panel.y.factor
     band = BAND if len(panel.methods) <= MANY else 0.5 * BAND  # bands of many methods would hide each other
     for i, method in enumerate(panel.methods):
         # A row without numbers where a cell is missing, so that the line does not pass over it.
@@ -143,8 +159,8 @@ def _draw_panel(
         x, y = np.array(reference.points, dtype=float).T
         axes.plot(fx * x, fy * y, label=reference.name, zorder=2.5, **_reference_style(color))
     _x_axis(axes, panel, [*rows["x"], *(cell["x"] for cell in missing)], fx)
-    axes.set_xlabel(_with_unit(panel.x.label, panel.x.unit))
-    axes.set_ylabel(_with_unit(panel.y.label, panel.y.unit))
+    axes.set_xlabel(in_math(panel.x.with_unit))
+    axes.set_ylabel(in_math(panel.y.with_unit))
     with_grid(axes)
     if panel.y.unit == "percent":  # the band of three seeds can leave 0 to 100%
         bottom, top = axes.get_ylim()
@@ -221,5 +237,59 @@ def _reference_style(color: str) -> dict[str, Any]:
     }
 
 
-def _with_unit(label: str, unit: str) -> str:
-    return in_math(f"{label} (%)" if unit == "percent" else label)
+@dataclass(frozen=True)
+class Regions:
+    """A trained network on a grid of inputs: `score` > 0 means class 1 (rows are y, columns are x).
+
+    Points have two columns, labels are 0 and 1, and the accuracy is that on the test points.
+    """
+
+    method: str
+    x: np.ndarray
+    y: np.ndarray
+    score: np.ndarray
+    train_points: np.ndarray
+    train_labels: np.ndarray
+    test_points: np.ndarray
+    test_labels: np.ndarray
+    test_accuracy: float
+
+
+def draw_regions(networks: Sequence[Regions], title: str, scale: str) -> Figure:
+    """The networks beside each other: regions, bold training and light test dots, test accuracy on top."""
+    sheet = Sheet(1, max(1, len(networks)), 0.85 * PANEL_INCHES, 0.85 * PANEL_INCHES)
+    with matplotlib.rc_context(RC):
+        for axes, network in zip(sheet.axes[0], networks, strict=False):
+            _draw_regions(axes, network)
+        if not networks:
+            say_missing(sheet.axes[0][0])
+        handles = [
+            Line2D([], [], linestyle="none", marker="o", **style) for style in (*BOLD_DOTS, *LIGHT_DOTS)
+        ]
+    labels = [f"{which}, class {label}" for which in ("training", "test") for label in (0, 1)]
+    return sheet.finish(title, seeds_phrase(scale, [1] * len(networks)), handles, labels)
+
+
+def _draw_regions(axes: Axes, network: Regions) -> None:
+    score = np.asarray(network.score, dtype=float)
+    axes.contourf(network.x, network.y, score, levels=[-np.inf, 0.0, np.inf], colors=list(REGIONS), zorder=0)
+    if score.min() < 0 < score.max():  # else there is no boundary, and matplotlib warns
+        axes.contour(network.x, network.y, score, levels=[0.0], colors="black", linewidths=0.9, zorder=1)
+    for points, labels, bold in (
+        (network.test_points, network.test_labels, False),
+        (network.train_points, network.train_labels, True),
+    ):
+        for label, style in enumerate(BOLD_DOTS if bold else LIGHT_DOTS):
+            of_class = np.asarray(points)[np.asarray(labels) == label]
+            name = f"{'train' if bold else 'test'} {label}"
+            axes.plot(
+                of_class[:, 0], of_class[:, 1], linestyle="none", marker="o", label=name,
+                zorder=3 if bold else 2, **style,
+            )  # fmt: skip
+    axes.set_xlim(float(np.min(network.x)), float(np.max(network.x)))
+    axes.set_ylim(float(np.min(network.y)), float(np.max(network.y)))
+    axes.set_title(f"{method_style(network.method).legend} (test {100 * network.test_accuracy:.1f}%)")
+    axes.set_xlabel("input 1")
+    axes.set_ylabel("input 2")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(True)

@@ -24,12 +24,17 @@ _TOP, _HEAD, _TITLE_LINE, _SUBTITLE_LINE, _CAPTION_LINE = 0.22, 0.13, 0.16, 0.13
 class Sheet:
     """A figure with a grid of axes of fixed size; `finish` adds what stands around them."""
 
-    def __init__(self, rows: int, columns: int, width: float, height: float) -> None:
+    def __init__(self, rows: int, columns: int, width: float, height: float, used: int | None = None) -> None:
+        """`used` is how many pairs of axes, row by row, have something to show; the others are invisible."""
         with matplotlib.rc_context(RC):
             self.figure = Figure(figsize=(columns * width, rows * height))
             FigureCanvasAgg(self.figure)
             grid = self.figure.subplots(rows, columns, squeeze=False)
         self.axes: list[list[Axes]] = grid.tolist()
+        everything = [axes for row in self.axes for axes in row]
+        self.used = everything[:used]
+        for axes in everything[len(self.used) :]:
+            axes.set_axis_off()
         self.width, self.height = width, height
 
     def finish(

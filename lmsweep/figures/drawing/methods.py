@@ -92,7 +92,7 @@ def draw_methods(
 
 
 def _draw_column(axes: Axes, panel: Panel, rows: pd.DataFrame, names: Sequence[str]) -> None:
-    factor = 100.0 if panel.y.unit == "percent" else 1.0
+    factor = panel.y.factor
     for i, method in enumerate(names):
         if method not in rows.index:
             axes.text(
@@ -111,7 +111,7 @@ def _draw_column(axes: Axes, panel: Panel, rows: pd.DataFrame, names: Sequence[s
             axes.axvline(mean, color="#bbb", linewidth=0.6, zorder=0)
     left, right = axes.get_xlim()
     axes.set_xlim(max(left, -3), min(right, 103) if factor == 100 else right)
-    axes.set_xlabel(in_math(f"{panel.y.label} (%)" if factor == 100 else panel.y.label))
+    axes.set_xlabel(in_math(panel.y.with_unit))
 
 
 def _draw_costs(axes: Axes, names: Sequence[str]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 # Okabe and Ito's palette, made to be told apart by colour-blind readers.
 BLACK, GREY = "#000000", "#7f7f7f"
 ORANGE, SKY, GREEN = "#e69f00", "#56b4e9", "#009e73"
-YELLOW, BLUE, VERMILLION, PURPLE = "#f0e442", "#0072b2", "#d55e00", "#cc79a7"
+BLUE, VERMILLION, PURPLE = "#0072b2", "#d55e00", "#cc79a7"
 
 LINE_WIDTH, MARKER_SIZE, BAND = 1.2, 4.2, 0.13
-PANEL_INCHES = 3.4
+PANEL_INCHES, PANEL_HEIGHT = 3.4, 2.55
 RC: Any = {
     "font.size": 8,
     "axes.titlesize": 8,

@@ -1,7 +1,6 @@
 """Grids without a figure file: the cells of a sweep as a table, and a plot of a metric against its axes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -11,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from lmsweep.errors import UserError
 from lmsweep.figures.drawing.layout import Sheet, png, with_grid
-from lmsweep.figures.drawing.style import PANEL_INCHES, RC, in_math, method_style
+from lmsweep.figures.drawing.style import PANEL_HEIGHT, PANEL_INCHES, RC, in_math, method_style
 from lmsweep.figures.statistics import interval
 
 METRIC = "test_accuracy"
@@ -19,21 +18,7 @@ METRIC = "test_accuracy"
 NOT_TRAINED = ("outputs", "tracking.", "data.root", "data.workers", "trainer.log_every")
 STATISTICS = ("mean", "low", "high", "n")
 MOST_LINES, MOST_PANELS = 12, 6  # more of them cannot be read
-_HEIGHT = 2.55
 _DASHES: Any = ("-", (0, (4, 1.8)), (0, (1, 1.1)), (0, (5, 1.5, 1, 1.5)))
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Runs that were asked for together, a row each."""
-
-    name: str
-    rows: pd.DataFrame
-
-    @property
-    def done(self) -> pd.DataFrame:
-        """The rows of finished runs."""
-        return self.rows[self.rows["state"] == "done"]
 
 
 def text_of(value: Any) -> str:
@@ -96,17 +81,14 @@ def draw_grid(table: pd.DataFrame, metric: str, title: str) -> bytes:
     groups = table.groupby(keys, sort=False) if keys else [((), table)]
     lines = sorted(groups, key=lambda line: -line[1]["mean"].max())[:MOST_LINES]
     columns = min(3, len(panels))
-    sheet = Sheet(-(-len(panels) // columns), columns, PANEL_INCHES, _HEIGHT)
-    grid = [axes for row in sheet.axes for axes in row]
+    sheet = Sheet(-(-len(panels) // columns), columns, PANEL_INCHES, PANEL_HEIGHT, used=len(panels))
     styles = [_style(values, number) for number, (values, _) in enumerate(lines)]
     with matplotlib.rc_context(RC):
-        for axes, value in zip(grid, panels, strict=False):
+        for axes, value in zip(sheet.used, panels, strict=True):
             parts = [part if facet is None else part[part[facet].isin(["", value])] for _, part in lines]
             _draw(axes, x, _sorted(table[x]), list(zip(parts, styles, strict=True)))
             axes.set_ylabel(metric.replace("_", " "))
             axes.set_title(f"{facet} = {value}" if facet else "")
-        for axes in grid[len(panels) :]:
-            axes.set_axis_off()
         handles = [Line2D([], [], **style) for style in styles]
     labels = [in_math(_label(keys, values)) for values, _ in lines]
     left_out = len(groups) - len(lines)

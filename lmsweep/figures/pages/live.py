@@ -19,8 +19,8 @@ from lmsweep.config.run import parse
 from lmsweep.config.sweeps import Sweep, read_sweep, scales, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.figures.drawing.layout import png
-from lmsweep.figures.make import unfinished
-from lmsweep.figures.pages.report import environment, part, policy
+from lmsweep.figures.make import draw, gather
+from lmsweep.figures.pages.report import part, policy, rendered
 from lmsweep.store.overview import STATES, Row, overview
 from lmsweep.store.overview import sweeps as sweeps_by_state
 from lmsweep.store.store import Store
@@ -49,25 +49,22 @@ def live_page(outputs: Path) -> str:
     ]
     style = part("page.css")
     running = [row for row in rows if row["state"] == "running"]
-    return (
-        environment()
-        .get_template("live.html")
-        .render(
-            style=style,
-            policy=policy(style, images="'self' data:"),
-            refresh=REFRESH_SECONDS,
-            outputs=str(outputs),
-            now=time.strftime("%H:%M:%S"),
-            sweeps=progress,
-            evaluations=len(measured),
-            evaluated=sum(row["state"] == "done" for row in measured),
-            failures=_failures([*rows, *measured])[:REASONS_SHOWN],
-            running=[_curve(outputs, row) for row in running[:CURVES_SHOWN]],
-            more=len(running[CURVES_SHOWN:]),
-            damaged=damaged,
-            width=WIDTH,
-            height=HEIGHT,
-        )
+    return rendered(
+        "live.html",
+        style=style,
+        policy=policy(style, images="'self' data:"),
+        refresh=REFRESH_SECONDS,
+        outputs=str(outputs),
+        now=time.strftime("%H:%M:%S"),
+        sweeps=progress,
+        evaluations=len(measured),
+        evaluated=sum(row["state"] == "done" for row in measured),
+        failures=_failures([*rows, *measured])[:REASONS_SHOWN],
+        running=[_curve(outputs, row) for row in running[:CURVES_SHOWN]],
+        more=len(running[CURVES_SHOWN:]),
+        damaged=damaged,
+        width=WIDTH,
+        height=HEIGHT,
     )
 
 
@@ -94,7 +91,7 @@ def live_figure(outputs: Path, sweep: str) -> bytes:
         store, grid = Store(outputs), asked.grid.model_copy(update={"stages": None})
         runs = {name: parse(store.folder(name).read_config()) for name in runs_of(outputs, sweep)}
         asked = dataclasses.replace(asked, runs=runs, grid=grid)
-    return png(unfinished(asked), dpi=100)
+    return png(draw(gather(asked)), dpi=100)
 
 
 @lru_cache(maxsize=32)
@@ -143,15 +140,6 @@ class LiveServer(ThreadingHTTPServer):
         # The address of a picture says how much was done, so that nothing is drawn twice.
         self.drawn: Callable[[str, str], bytes] = lru_cache(64)(lambda name, _: live_figure(outputs, name))
 
-    @property
-    def address(self) -> str:
-        """What to open in a browser."""
-        return f"http://{HOST}:{self.server_port}/"
-
-    def is_ours(self, host: str | None) -> bool:
-        """Whether a request names this server: another name is a page elsewhere that points here."""
-        return host in (f"{HOST}:{self.server_port}", f"localhost:{self.server_port}")
-
     def answer(self, path: str, query: str) -> tuple[str, bytes] | None:
         """Content type and content of what there is at a path."""
         if path == "/":
@@ -169,7 +157,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer, if the request names this server."""
-        if not self.server.is_ours(self.headers.get("Host")):
+        port = self.server.server_port
+        # A request with another name comes from a page elsewhere that points here.
+        if self.headers.get("Host") not in (f"{HOST}:{port}", f"localhost:{port}"):
             self.send_error(421, "This page answers to 127.0.0.1 and localhost only")
             return
         asked = urlsplit(self.path)
@@ -203,7 +193,7 @@ class Handler(BaseHTTPRequestHandler):
 def serve(outputs: Path) -> None:
     """Serve the page until Ctrl-C."""
     with LiveServer(outputs) as server:
-        print(f"{server.address}  (Ctrl-C ends it)", flush=True)
+        print(f"http://{HOST}:{server.server_port}/  (Ctrl-C ends it)", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

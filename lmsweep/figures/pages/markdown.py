@@ -18,13 +18,12 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A Markdown table; values may hold any text, also bars and line breaks."""
-    lines = [_row(head), "|" + "---|" * len(head), *(_row(row) for row in rows)]
-    return "\n".join(lines)
 
+    def line(values: Sequence[Any]) -> str:
+        texts = [value if isinstance(value, str) else text(value) for value in values]
+        return "| " + " | ".join(" ".join(value.split()).replace("|", "\\|") for value in texts) + " |"
 
-def _row(values: Sequence[Any]) -> str:
-    texts = [value if isinstance(value, str) else text(value) for value in values]
-    return "| " + " | ".join(" ".join(value.split()).replace("|", "\\|") for value in texts) + " |"
+    return "\n".join([line(head), "|" + "---|" * len(head), *map(line, rows)])
 
 
 def results_page(records: Sequence[Record], scale: str) -> str:

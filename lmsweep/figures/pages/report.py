@@ -8,7 +8,7 @@ import re
 import struct
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -22,7 +22,7 @@ from markupsafe import Markup
 from lmsweep.config.identity import dotted
 from lmsweep.errors import UserError
 from lmsweep.figures.drawing.style import method_style
-from lmsweep.figures.pages.grids import METRIC, Grid, axes_of, cells, draw_grid
+from lmsweep.figures.pages.grids import METRIC, axes_of, cells, draw_grid
 from lmsweep.figures.record import Missing, Record, Selected, claim_rows, read_records
 from lmsweep.figures.statistics import Verdict
 from lmsweep.figures.words import count, text, version_of
@@ -34,6 +34,7 @@ PIXELS_PER_CSS_PIXEL = 1.5
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 Section = dict[str, Any]  # what the template lays out
+Grids = Mapping[str, pd.DataFrame]  # a row per run of every sweep without a figure file, by its name
 
 
 def section(path: Path, record: Record) -> Section:
@@ -63,16 +64,16 @@ def anchor(*names: str) -> str:
     return re.sub(r"[^\w-]+", "-", "--".join(names))
 
 
-def grid_section(grid: Grid) -> Section:
-    """What the page says about a grid without a figure file."""
-    told: Section = {"name": grid.name, "anchor": anchor("grid", grid.name), "total": len(grid.rows)}
-    told |= {"done": len(grid.done), "numbers": None, "picture": None}
-    if grid.done.empty:
-        return told
-    table = cells(grid.rows, METRIC)
-    alt = f"{grid.name}: {METRIC} against {', '.join(axes_of(table))}; the table below has the numbers."
+def grid_section(name: str, rows: pd.DataFrame) -> Section:
+    """What the page says about a grid without a figure file; `rows` are its runs."""
+    done = int((rows["state"] == "done").sum())
+    told: Section = {"name": name, "anchor": anchor("grid", name), "total": len(rows), "done": done}
+    if not done:
+        return {**told, "numbers": None, "picture": None}
+    table = cells(rows, METRIC)
+    alt = f"{name}: {METRIC} against {', '.join(axes_of(table))}; the table below has the numbers."
     numbers = _numbers(table.astype(object).where(table.notna(), "").map(str))
-    return {**told, "numbers": numbers, "picture": _picture(draw_grid(table, METRIC, grid.name), alt)}
+    return {**told, "numbers": numbers, "picture": _picture(draw_grid(table, METRIC, name), alt)}
 
 
 def _bytes(path: Path) -> bytes:
@@ -101,16 +102,14 @@ def _read_table(path: Path, checksum: str) -> pd.DataFrame | None:
 
 def _alt(record: Record, table: pd.DataFrame | None) -> str:
     said = [f"{record.title}: {version_of(record.paper)} at {record.scale} scale"]
-    panels, names = _distinct(table, "panel"), _distinct(table, "method")
-    methods = [method_style(name).label for name in names]
-    said += [f"{count(len(panels), 'panel')} ({', '.join(panels)})"] if panels else []
-    said += [f"{count(len(methods), 'method')} ({' / '.join(methods)})"] if methods else []
-    said += ["the table below the picture has the numbers"] if table is not None else []
+    if table is not None:
+        distinct = {name: list(filter(None, table[name].unique())) for name in table}
+        panels, names = distinct.get("panel"), distinct.get("method", ())
+        methods = [method_style(name).label for name in names]
+        said += [f"{count(len(panels), 'panel')} ({', '.join(panels)})"] if panels else []
+        said += [f"{count(len(methods), 'method')} ({' / '.join(methods)})"] if methods else []
+        said += ["the table below the picture has the numbers"]
     return "; ".join(said) + "."
-
-
-def _distinct(table: pd.DataFrame | None, name: str) -> list[str]:
-    return [] if table is None or name not in table else [value for value in table[name].unique() if value]
 
 
 def _numbers(table: pd.DataFrame) -> dict[str, Any]:
@@ -183,8 +182,11 @@ VERDICTS: dict[Verdict, tuple[str, str]] = {
 }
 
 
-def write_report(outputs: Path, grids: Sequence[Grid] = ()) -> Path:
-    """Write <outputs>/report/index.html from all figures drawn so far and from `grids`; return its path."""
+def write_report(outputs: Path, grids: Grids | None = None) -> Path:
+    """Write <outputs>/report/index.html from all figures drawn so far and from `grids`; return its path.
+
+    The same records and grids give the same bytes.
+    """
     damaged: list[str] = []
     records = read_records(outputs / "figures", damaged)
     if not records and not grids:
@@ -194,33 +196,26 @@ def write_report(outputs: Path, grids: Sequence[Grid] = ()) -> Path:
         )
     for sentence in damaged:
         print(sentence, file=sys.stderr, flush=True)
-    path = outputs / "report" / "index.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # "replace": half of a surrogate pair is legal in JSON and cannot be written as UTF-8.
-    write_atomically(path, render(records, grids).encode(errors="replace"))
-    return path
-
-
-def render(records: Mapping[Path, Record], grids: Sequence[Grid] = ()) -> str:
-    """The whole page; the same records and grids give the same bytes."""
     sections = [section(path, record) for path, record in records.items()]
     figures = groupby(sections, key=lambda one: one["record"].figure)
     script, style = part("page.js"), part("page.css")
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            script=script,
-            style=style,
-            policy=policy(style, script),
-            figures=[(figure, list(scales)) for figure, scales in figures],
-            sections=sections,
-            grids=[grid_section(grid) for grid in grids],
-            counts=_counts(records.values()),
-            verdicts=VERDICTS,
-            rows_shown=ROWS_SHOWN,
-        )
+    page = rendered(
+        "page.html",
+        script=script,
+        style=style,
+        policy=policy(style, script),
+        figures=[(figure, list(scales)) for figure, scales in figures],
+        sections=sections,
+        grids=[grid_section(name, rows) for name, rows in (grids or {}).items()],
+        counts=_counts(records.values()),
+        verdicts=VERDICTS,
+        rows_shown=ROWS_SHOWN,
     )
+    path = outputs / "report" / "index.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # "replace": half of a surrogate pair is legal in JSON and cannot be written as UTF-8.
+    write_atomically(path, page.encode(errors="replace"))
+    return path
 
 
 def part(name: str) -> Markup:
@@ -229,9 +224,9 @@ def part(name: str) -> Markup:
     return Markup(file.read_text(encoding="utf-8"))  # noqa: S704 - a file of this package
 
 
-def environment() -> Environment:
-    """Jinja, for the templates of this package."""
-    found = Environment(
+def rendered(template: str, **values: Any) -> str:
+    """The page that a template of this package makes of these values."""
+    jinja = Environment(
         loader=PackageLoader("lmsweep.figures.pages"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -239,8 +234,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters |= FILTERS
-    return found
+    jinja.filters |= FILTERS
+    return jinja.get_template(template).render(values)
 
 
 def policy(style: str, script: str | None = None, images: str = "data:") -> str:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from lmsweep.errors import ConfigError
 from lmsweep.figures.drawing.curves import caption, draw_curves
 from lmsweep.figures.drawing.style import method_style
-from lmsweep.figures.table import aggregate, ordered
+from lmsweep.figures.record import aggregate, ordered
 from tests.figures.drawing.boxes import boxes, check_nothing_overlaps
 from tests.figures.examples import FIGURE, METHODS, cell, figure, points
 

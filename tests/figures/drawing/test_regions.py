@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from lmsweep.figures.drawing.regions import REGIONS, Regions, draw_regions
+from lmsweep.figures.drawing.curves import REGIONS, Regions, draw_regions
 from tests.figures.drawing.boxes import check_nothing_overlaps
 
 AXIS = np.linspace(-2, 2, 81)
