@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -22,6 +23,9 @@ from lmsweep.models import ConvNet
 from tests import warm
 
 torch.set_num_threads(1)
+# A busy machine is slow, and no test may look at a clock.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -44,7 +44,7 @@ ATTACKS = {
     clip_pixels=st.booleans(),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_examples_stay_in_the_ball_and_in_the_pixel_range(
     name, shape, epsilon, loss, targeted, clip_pixels, seed
 ):

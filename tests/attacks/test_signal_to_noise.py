@@ -39,7 +39,7 @@ def test_examples_have_the_snr_asked_for(net, test_set, attack, clip_pixels):
 
 
 @given(seed=st.integers(0, 10**6), target=st.floats(5, 60), binary=st.booleans(), clip_pixels=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_direction_is_scaled_to_the_budget_or_to_the_pixel_bounds(seed, target, binary, clip_pixels):
     generator = torch.Generator().manual_seed(seed)
     x = torch.rand(3, 1, 5, 5, generator=generator)

@@ -45,7 +45,7 @@ def test_contrast_of_gray_images_is_torchvisions():
 
 
 @given(st.floats(-0.5, 0.5), st.integers(0, 100))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_hue_keeps_the_range_of_every_pixel_and_turns_back(turn, seed):
     x = images(seed=seed)
     turns = torch.full((len(x),), turn)

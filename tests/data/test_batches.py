@@ -16,7 +16,7 @@ def numbered(size: int) -> Split:
 
 
 @given(st.integers(1, 60), st.integers(1, 25), st.integers(0, 1000))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_sample_comes_once_per_epoch_and_every_batch_is_full(size, batch, seed):
     epochs = 3
     stream = TrainingBatches(numbered(size), batch, seed=seed)
@@ -29,7 +29,7 @@ def test_every_sample_comes_once_per_epoch_and_every_batch_is_full(size, batch, 
 
 
 @given(st.integers(2, 40), st.integers(1, 25), st.integers(0, 12), st.integers(0, 100))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_stream_goes_on_where_another_stopped(size, batch, start, seed):
     whole = list(islice(TrainingBatches(numbered(size), batch, seed=seed), start + 4))
     rest = list(islice(TrainingBatches(numbered(size), batch, seed=seed, start=start), 4))

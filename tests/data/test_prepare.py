@@ -32,7 +32,7 @@ def members(split: Split) -> list[int]:
 
 
 @given(sizes, fractions, noises, seeds, classes)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_splits_are_disjoint_whole_and_exactly_as_noisy_as_asked(size, fraction, noise, seed, num_classes):
     source = numbered(size, num_classes)
     data = prepare(source, seed=seed, fraction=fraction, label_noise=noise)
@@ -51,7 +51,7 @@ def test_splits_are_disjoint_whole_and_exactly_as_noisy_as_asked(size, fraction,
 
 
 @given(sizes, fractions, fractions, noises, seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_smaller_fraction_lies_inside_a_larger_one(size, one, two, noise, seed):
     low, high = sorted((one, two))
     small, large = (
@@ -61,7 +61,7 @@ def test_a_smaller_fraction_lies_inside_a_larger_one(size, one, two, noise, seed
 
 
 @given(sizes, noises, noises, seeds, fractions)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_more_noise_adds_flips_and_changes_none(size, one, two, seed, fraction):
     source = numbered(size)
     low, high = sorted((one, two))
@@ -72,7 +72,7 @@ def test_more_noise_adds_flips_and_changes_none(size, one, two, seed, fraction):
 
 
 @given(seeds, noises)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_draws_depend_on_the_seed_and_nothing_else(seed, noise):
     source = numbered(200)
     first = prepare(source, seed=seed, label_noise=noise, fraction=0.5)

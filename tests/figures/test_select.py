@@ -87,7 +87,7 @@ def grids(draw: st.DrawFn) -> pd.DataFrame:
     return points(*cells)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(grids(), st.randoms(use_true_random=False))
 def test_neither_the_result_nor_the_order_of_rows_changes_the_selection(table, random):
     kept = best_validation(table, ["white"])

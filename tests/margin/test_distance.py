@@ -18,7 +18,7 @@ NORMS = [1, 1.5, 2, 3, INF]
 
 
 @pytest.mark.parametrize("p", NORMS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), classes=st.integers(2, 6))
 def test_distance_of_a_linear_classifier_is_the_closed_form(p, seed, classes):
     generator = torch.Generator().manual_seed(seed)
@@ -39,7 +39,7 @@ def test_distance_of_a_linear_classifier_is_the_closed_form(p, seed, classes):
                 assert distance[k, i, 0].item() == pytest.approx(expected.item(), rel=1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 1000), scale=st.floats(0.01, 100), shift=st.floats(-10, 10))
 def test_distance_does_not_change_with_the_scale_and_offset_of_the_scores(seed, scale, shift):
     torch.manual_seed(seed)

@@ -92,7 +92,7 @@ def test_reductions_over_the_batch_agree():
     assert margin_loss(logits, y, layers, reduction="sum").item() == pytest.approx(each.sum().item())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     gamma=st.floats(0.01, 100),
     alpha=st.floats(0.1, 10),
@@ -137,7 +137,7 @@ def test_the_released_loss_is_a_special_case_up_to_a_constant(gamma, alpha, top_
 
 
 @pytest.mark.parametrize("p", [1, 1.5, 2, 3, INF])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), gamma=st.floats(0.1, 10))
 def test_loss_of_a_linear_classifier_is_the_closed_form(p, seed, gamma):
     generator = torch.Generator().manual_seed(seed)

@@ -24,7 +24,7 @@ def test_what_is_not_a_norm_is_refused(p):
         dual_exponent(p)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(p=st.just(1.0) | st.floats(1.05, 20), seed=st.integers(0, 10_000))
 def test_the_dual_norm_is_the_largest_product_over_the_unit_ball(p, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -193,7 +193,6 @@ def test_any_byte_of_any_file_may_change_and_no_number_is_wrong(small, monkeypat
 
     @settings(
         max_examples=CASES,
-        deadline=None,
         database=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
