@@ -26,8 +26,7 @@ from lmsweep.config.evaluation import (
 from lmsweep.data import Dataset, EvaluationBatches, Split
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.jobs import PICTURE
-from lmsweep.evaluation.runs import Runs, StoredRun
-from lmsweep.evaluation.trust import check_types
+from lmsweep.evaluation.runs import Runs, StoredRun, check_types
 from lmsweep.store.folder import JobFolder
 from lmsweep.training.build import build_data, build_module, order_memory
 from lmsweep.training.checkpoint import FINISHED, load_or_set_aside
