@@ -26,7 +26,7 @@ from lmsweep.figures.pages.report import write_report
 from lmsweep.figures.record import HEAD, Record, claim_rows, read_record, read_records
 from lmsweep.figures.table import MEAN_TOLERANCE, differences, read_csv
 from lmsweep.files import write_atomically
-from lmsweep.store.archive import pack
+from lmsweep.store.housekeeping import pack
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import PILOT, own_grids, sweeps_by_run
 from lmsweep.tracking.jobs import mirror_figure
