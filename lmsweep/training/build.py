@@ -25,10 +25,9 @@ from lmsweep.margin.temporary import evaluating
 from lmsweep.methods import Method, method_class
 from lmsweep.methods.method import last_linear
 from lmsweep.seeds import derive_seed
-from lmsweep.training.adversarial import AdversarialTraining
+from lmsweep.training.callbacks import AdversarialTraining, DistanceTelemetry
 from lmsweep.training.module import Classifier
 from lmsweep.training.optimizers import warmed_up
-from lmsweep.training.telemetry import DistanceTelemetry
 
 # Telemetry measures a training batch at once, so that it needs no more memory than training; of small images
 # it measures about so many input values at once, because small batches are mostly overhead.

@@ -42,15 +42,16 @@ from lmsweep.training.build import (
 )
 from lmsweep.training.checkpoint import (
     FINISHED,
+    JsonLinesLogger,
     RunCheckpoint,
     load_checkpoint,
     load_or_set_aside,
+    replay,
     save_finished,
 )
 from lmsweep.training.evaluate import Portrait, evaluate, portrait
-from lmsweep.training.fit import fit, open_lines
+from lmsweep.training.fit import fit
 from lmsweep.training.module import Classifier
-from lmsweep.training.records import replay
 from lmsweep.training.world import Company, World, alone
 
 
@@ -178,7 +179,7 @@ def run(
         else:
             keeper = keep()
             with company() as world:
-                lines = open_lines(config, folder, checkpoint, lease, listener.log)
+                lines = JsonLinesLogger(config, folder, checkpoint, lease, listener.log)
                 steps = fit(job, folder, checkpoint, keeper, world, lines)
             train_seconds = seconds()
             measured, last = _measure_chosen(job, keeper, steps)
@@ -228,7 +229,7 @@ def _acquire(
     config, options, steps = job.config, job.config.acquisition, job.config.trainer.max_steps
     state = Acquisition.of(job.data, options, checkpoint and checkpoint[ACQUISITION])
     keeper = keep(beside={ACQUISITION: state.known()})
-    lines = open_lines(config, folder, checkpoint, keeper.lease, listener.log, state.round * steps)
+    lines = JsonLinesLogger(config, folder, checkpoint, keeper.lease, listener.log, state.round * steps)
     while True:
         lines.before = state.round * steps
         one = assemble(config_of_round(config, state.round), job.data.with_training(state.labelled))
