@@ -222,9 +222,8 @@ class DistanceTelemetry(pl.Callback):
         for name, split in self.splits.items():
             batches = EvaluationBatches(split.to(device), self.batch_size)
             found = mean_distances(module, batches, layers, norm=self.norm)
-            values |= {
-                f"distance/{name}/{place}": value for place, value in zip(self.places, found, strict=True)
-            }
+            for place, value in zip(self.places, found, strict=True):
+                values[f"distance/{name}/{place}"] = value
         return values
 
 

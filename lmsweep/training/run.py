@@ -38,7 +38,8 @@ from lmsweep.training.build import (
     build_module,
     build_telemetry,
     check_speed,
-    speed_up,
+    compile_layers,
+    order_memory,
 )
 from lmsweep.training.checkpoint import (
     FINISHED,
@@ -120,7 +121,9 @@ def prepare_run(config: RunConfig) -> Parts:
 def assemble(config: RunConfig, data: Dataset) -> Parts:
     """Build a fresh network for the data, and what trains it."""
     module = build_module(config, data)
-    speed_up(module, config)
+    order_memory(module, config)
+    if config.trainer.compile:
+        compile_layers(module)
     return Parts(
         config,
         data,
@@ -202,7 +205,9 @@ def run(
         "energy_joules": _used(joules, energy_joules()),  # of this attempt
         "provenance": provenance(),
     }
-    listener.describe(results, partial(_portrait, job), checkpoint_path)
+    shown = {"examples": config.tracking.examples, "epsilon": config.tracking.epsilon}
+    look = partial(portrait, job.module, job.data.test, job.data.num_classes, **shown)
+    listener.describe(results, look, checkpoint_path)
     return results
 
 
@@ -290,13 +295,6 @@ def measure(job: Parts, weights: Mapping[str, tuple[int, Mapping[str, Any]]]) ->
     return {name: by_step[step] for name, (step, _) in weights.items()}
 
 
-def _portrait(job: Parts) -> Portrait:
-    options = job.config.tracking
-    return portrait(
-        job.module, job.data.test, job.data.num_classes, examples=options.examples, epsilon=options.epsilon
-    )
-
-
 def take_part(job: Parts, folder: Path, world: World) -> None:
     """What all ranks but 0 do of a run: their share of the training. They only read what is in `folder`."""
     path = folder / "checkpoint.ckpt"
@@ -360,14 +358,10 @@ def _with_few_samples(job: Parts, batch_size: int, samples: int) -> Parts:
     data = job.data
     val = _few(data.val, samples)
     clean = None if data.clean is None else data.clean[: len(val)]
-    small = dataclasses.replace(
-        data,
-        train=_few(data.train, max(batch_size, samples)),
-        val=val,
-        test=_few(data.test, samples),
-        clean=clean,
+    train, test = _few(data.train, max(batch_size, samples)), _few(data.test, samples)
+    return dataclasses.replace(
+        job, data=dataclasses.replace(data, train=train, val=val, test=test, clean=clean)
     )
-    return dataclasses.replace(job, data=small)
 
 
 def _few(split: Split, samples: int) -> Split:
