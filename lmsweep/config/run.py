@@ -184,8 +184,12 @@ class RunConfig(Node):
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
     run = checked(RunConfig, config)
-    for check in _CHECKS:
-        check(run)
+    _check_batch(run)
+    _check_standardisation(run)
+    _check_optimizer(run)
+    _check_schedule(run)
+    _check_sampling(run)
+    _check_acquisition(run)
     return run
 
 
@@ -257,16 +261,6 @@ def _check_acquisition(run: RunConfig) -> None:
             f"acquisition.pool={options.pool} is not allowed: it must be at least "
             f"acquisition.added={options.added}, or null for all images."
         )
-
-
-_CHECKS = (
-    _check_batch,
-    _check_standardisation,
-    _check_optimizer,
-    _check_schedule,
-    _check_sampling,
-    _check_acquisition,
-)
 
 
 def check_sweepable(run: RunConfig) -> None:

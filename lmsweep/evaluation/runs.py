@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -53,11 +53,18 @@ def conditions(config: RunConfig) -> dict[str, Any]:
 def cross_entropy_source(outputs: str, target: StoredRun) -> StoredRun:
     """The cross-entropy run with the target's conditions and the next other seed, as the paper's attacker."""
     wanted, seed = conditions(target.config), target.config.seed
-    rivals = {
-        run.config.seed: run
-        for run in _finished_cross_entropy(outputs, target.trust or "")
-        if run.config.seed != seed and conditions(run.config) == wanted
-    }
+    rivals: dict[int, StoredRun] = {}
+    for path in sorted(Store(outputs).root.glob("*/results.json")):
+        folder = JobFolder(path.parent)
+        # The results name the method, and are read much faster than a configuration is checked.
+        if (folder.read_results() or {}).get("method") != "xent":
+            continue
+        try:
+            run = _read(folder, target.trust or "")
+        except UserError:
+            continue  # made when there were other keys, so it shares its conditions with no other run
+        if run.config.seed != seed and conditions(run.config) == wanted:
+            rivals[run.config.seed] = run
     if not rivals:
         raise UserError(
             f"Run {target.id} has no cross-entropy run of its data and model with another seed in {outputs}; "
@@ -81,18 +88,6 @@ def _draw(config: RunConfig) -> tuple[Any, ...]:
     """What decides which samples and labels are for training and validation."""
     data = config.data
     return config.seed, data.fraction, data.label_noise
-
-
-def _finished_cross_entropy(outputs: str, trust: str) -> Iterator[StoredRun]:
-    for path in sorted(Store(outputs).root.glob("*/results.json")):
-        folder = JobFolder(path.parent)
-        # The results name the method, and are read much faster than a configuration is checked.
-        if (folder.read_results() or {}).get("method") != "xent":
-            continue
-        try:
-            yield _read(folder, trust)
-        except UserError:
-            continue  # made when there were other keys, so it shares its conditions with no other run
 
 
 def _read(folder: JobFolder, trust: str | None) -> StoredRun:

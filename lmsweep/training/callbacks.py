@@ -98,8 +98,8 @@ class RichProgress(pl.Callback):
         if self.console.is_jupyter:
             self.progress = NotebookBar(self.label, total)
         elif self.console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-            columns += (TextColumn("{task.fields[note]}"), TimeRemainingColumn())
+            label, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+            columns = (label, BarColumn(), MofNCompleteColumn(), note, TimeRemainingColumn())
             self.progress = Progress(*columns, console=self.console)
             self.task = self.progress.add_task(self.label, total=total, completed=step, note="")
             self.progress.start()

@@ -14,6 +14,7 @@ from pytorch_lightning.loggers.logger import DummyLogger, Logger
 from pytorch_lightning.loops.fetchers import _DataFetcher
 from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
 from pytorch_lightning.profilers import PassThroughProfiler
+from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor
 
 from lmsweep.data import EvaluationBatches, TrainingBatches
@@ -65,7 +66,8 @@ def fit(
     trainer = pl.Trainer(
         accelerator=config.trainer.accelerator,
         devices=world.device(config.trainer.accelerator) if gpu is None else [gpu],
-        strategy=world.strategy(),
+        # Synchronised batch norm keeps buffers equal; sending them around at every step is not needed.
+        strategy=DDPStrategy(broadcast_buffers=False) if world.size > 1 else "auto",
         plugins=[Environment(world)],
         use_distributed_sampler=False,
         precision=config.trainer.precision,
