@@ -258,9 +258,7 @@ def with_full_scale(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     family = _family(sweep)
     _check(
-        "scale",
-        scale,
-        [name for folder, _, name in (one.partition("/") for one in scales()) if folder == family],
+        "scale", scale, [one.removeprefix(f"{family}/") for one in scales() if one.startswith(f"{family}/")]
     )
     return [f"scale={family}/{scale}" if word == f"scale={scale}" else word for word in arguments]
 
