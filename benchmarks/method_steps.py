@@ -20,8 +20,8 @@ from torch import Tensor
 from lmsweep.config.hydra import composed
 from lmsweep.config.run import split
 from lmsweep.methods import Method, Step, linear_layers
-from lmsweep.training.adversarial import adversarial_batch
 from lmsweep.training.build import build_method
+from lmsweep.training.callbacks import adversarial_batch
 
 ROW = "method_steps/mnist, "
 ROUNDS = 9

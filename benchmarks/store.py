@@ -19,8 +19,7 @@ from benchmarks.harness import Measured, alternate, beside_torch, import_torch, 
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.figures.collect import run_rows
-from lmsweep.store.index import SETTLED_NANOSECONDS
-from lmsweep.store.store import Store
+from lmsweep.store.store import SETTLED_NANOSECONDS, Store
 
 FIGURE, MANY, COLLECTED, CACHED, PLANNED, ROUNDS = "fig2_mnist_noise", 20_000, 10_000, 2_000, 50_000, 5
 # What was just written is read from memory wherever it is, but a disk takes minutes to delete 40,000 files.

@@ -33,7 +33,7 @@ from lmsweep.figures.record import (
 )
 from lmsweep.files import write_atomically
 from lmsweep.provenance import ROOT
-from lmsweep.store.archive import pack
+from lmsweep.store.housekeeping import pack
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import PILOT, own_grids, sweeps_by_run
 from lmsweep.tracking.tracker import mirror_figure

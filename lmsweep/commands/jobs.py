@@ -276,7 +276,7 @@ def _tags(folder: Path) -> dict[str, set[str]]:
 
 
 def _mirror(name: str, config: RunConfig) -> None:
-    from lmsweep.training.records import replay
+    from lmsweep.training.checkpoint import replay
 
     folder = Store(config.outputs).folder(name)
     results = folder.read_results() or {}

@@ -13,12 +13,10 @@ from lmsweep.config.identity import dotted
 from lmsweep.config.run import parse
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import DamagedError
-from lmsweep.store.archive import pack, unpack
 from lmsweep.store.folder import JobFolder
-from lmsweep.store.housekeeping import collect_garbage, remove, usage
-from lmsweep.store.overview import STATES, Row, overview, sweeps
-from lmsweep.store.store import Store
-from lmsweep.store.sweeps import runs_of
+from lmsweep.store.housekeeping import collect_garbage, pack, remove, unpack, usage
+from lmsweep.store.store import STATES, Row, Store, overview
+from lmsweep.store.sweeps import runs_of, states_by_sweep
 from lmsweep.sweep.progress import duration, label
 from lmsweep.sweep.slurm_jobs import settle_jobs
 
@@ -49,7 +47,7 @@ def _status(options: argparse.Namespace) -> str:
     rows = overview(outputs, runs_of(outputs, options.sweep) if options.sweep else None)
     counted = Counter(row["state"] for row in rows)
     damaged: list[str] = []
-    by_sweep = sweeps(outputs, rows, damaged) if not options.sweep else [(options.sweep, counted)]
+    by_sweep = states_by_sweep(outputs, rows, damaged) if not options.sweep else [(options.sweep, counted)]
     evaluations = [] if options.sweep else overview(outputs, kind="evaluations")
     chosen = [row for row in rows if options.state in (None, row["state"])]
     measured = [row for row in evaluations if options.state in (None, row["state"])]

@@ -136,7 +136,8 @@ def invalid_value(schema: Schema, error: Mapping[str, Any], where: str, group: s
     if len(fields) == len(path) and (not path or _nested(fields[-1])) and "error" in error.get("ctx", {}):
         return ".".join([*above, *path, str(error["ctx"]["error"])])
     key = ".".join([*above, *path[: len(fields)]])
-    problem = " is missing" if error["type"] == "missing" else f"={_as_typed(error['input'])} is not allowed"
+    typed = json.dumps(error["input"]) if isinstance(error["input"], bool | None) else error["input"]
+    problem = " is missing" if error["type"] == "missing" else f"={typed} is not allowed"
     allowed = (fields[-1].description if fields else None) or "a group of keys"
     return f"{key}{problem}: it must be {allowed}; change it {where}."
 
@@ -197,7 +198,3 @@ def _walk(schema: Schema, path: list[str]) -> list[FieldInfo]:
 def _nested(field: FieldInfo) -> Schema | None:
     kinds = get_args(field.annotation) or (field.annotation,)  # a group that may be left out is a union
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
-
-
-def _as_typed(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, bool | None) else str(value)

@@ -127,7 +127,7 @@ class MarginConfig(MarginNode):
 
 
 class AdversarialConfig(Node):
-    """`adversarial`: the arguments of `lmsweep.training.adversarial.adversarial_batch`."""
+    """`adversarial`: the arguments of `lmsweep.training.callbacks.adversarial_batch`."""
 
     kind: Annotated[Literal["none", "fgsm", "pgd"], Field(description="none, fgsm or pgd")]
     epsilon: Positive

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lmsweep.config.fields import Component
-from lmsweep.files import sha256_of, write_atomically
+from lmsweep.files import DamagedError, read_json, sha256_of, write_atomically
 
 # A larger folder is known by the names and sizes of its files, because to read ImageNet takes an hour.
 READ_AT_MOST = 2**30
@@ -128,8 +128,11 @@ def _digest_of_folder(path: Path, _period: int) -> str:
 def _digest(path: Path, files: list[Path]) -> str:
     sizes = [(str(file.relative_to(path)), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
     stamp = _hash(sizes)
-    cache = _cache_file()
-    kept = _read(cache)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmsweep" / "content.json"
+    try:
+        kept = read_json(cache)
+    except (OSError, DamagedError):
+        kept = {}  # hashing anew gives the same answer
     if kept.get(str(path.resolve()), [None])[0] == stamp:
         return kept[str(path.resolve())][1]
     if sum(size for _, size, _ in sizes) <= READ_AT_MOST or len(files) == 1:
@@ -142,18 +145,6 @@ def _digest(path: Path, files: list[Path]) -> str:
             cache.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(cache, json.dumps({**kept, str(path.resolve()): [stamp, found]}))
     return found
-
-
-def _cache_file() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmsweep" / "content.json"
-
-
-def _read(cache: Path) -> dict[str, list[str]]:
-    try:
-        kept = json.loads(cache.read_bytes())
-    except (OSError, ValueError):
-        return {}  # hashing anew gives the same answer
-    return kept if isinstance(kept, dict) else {}
 
 
 def _hash(content: Any) -> str:

@@ -78,46 +78,36 @@ class RunConfig(Node):
     def identity_dict(self) -> dict[str, Any]:
         """The part of the configuration that can change the result."""
         config = self.to_dict()
-        drop(config, IGNORED_BY_IDENTITY)
-        # A key that the chosen method does not use must not make two runs out of one.
-        method = self.method
+        method, score, trainer, data = self.method, self.acquisition.score, self.trainer, self.data
         config["method"] = {name: getattr(method, name) for name in MethodConfig.model_fields}
         if method.options:
             config["method"][method.criterion] = method.options
-        if not self.method.margin:
-            del config["margin"]
-        elif self.margin.top_k is None:
-            del config["margin"]["candidates"]
-        if self.adversarial.kind == "none":
-            del config["adversarial"]
-        else:
-            for key in {"fgsm": ("alpha", "steps"), "pgd": ("random_epsilon",)}[self.adversarial.kind]:
-                del config["adversarial"][key]
-        if not self.acquisition.active:
-            config.pop("acquisition", None)
-        elif self.acquisition.score == "random":
-            drop(config, ("acquisition.passes", "acquisition.pool"))
-        for key in ("content", "callbacks"):
-            if not getattr(self, key):
-                config.pop(key, None)
-        if self.trainer.evaluation_samples is None:
-            config["trainer"].pop("evaluation_samples", None)
-        if self.telemetry.every == 0:
-            config.pop("telemetry", None)
-        if not self.trainer.compile:
-            config["trainer"].pop("compile", None)
-        if self.trainer.channels_last:  # the default; the other order of memory rounds differently
-            config["trainer"].pop("channels_last", None)
-        for key in ("mean", "std"):
-            if config["data"][key] is None:
-                del config["data"][key]
-        if not any(config["data"]["augment"].values()):
-            del config["data"]["augment"]
-        schedule = config.pop("schedule", {})
-        if not self.schedule.constant:
-            config["schedule"] = {key: value for key, value in schedule.items() if key != "name"}
-        if self.optimizer.lr_decay == 1:
-            del config["optimizer"]["lr_decay_every"]
+        # A key that is not used must not make two runs out of one; and what was stored before a key existed
+        # has the identity of the key's default.
+        unused = {
+            "margin": not method.margin,
+            "margin.candidates": self.margin.top_k is None,
+            "adversarial": self.adversarial.kind == "none",
+            "adversarial.alpha": self.adversarial.kind == "fgsm",
+            "adversarial.steps": self.adversarial.kind == "fgsm",
+            "adversarial.random_epsilon": self.adversarial.kind == "pgd",
+            "acquisition": not self.acquisition.active,
+            "acquisition.passes": score == "random",
+            "acquisition.pool": score == "random",
+            "content": not self.content,
+            "callbacks": not self.callbacks,
+            "trainer.evaluation_samples": trainer.evaluation_samples is None,
+            "trainer.compile": not trainer.compile,
+            "trainer.channels_last": trainer.channels_last,  # the other order of memory rounds differently
+            "telemetry": self.telemetry.every == 0,
+            "data.mean": data.mean is None,
+            "data.std": data.std is None,
+            "data.augment": not any(config["data"]["augment"].values()),
+            "schedule": self.schedule.constant,
+            "schedule.name": True,
+            "optimizer.lr_decay_every": self.optimizer.lr_decay == 1,
+        }
+        drop(config, (*IGNORED_BY_IDENTITY, *(key for key, is_unused in unused.items() if is_unused)))
         return config
 
     @property
@@ -184,8 +174,12 @@ class RunConfig(Node):
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
     run = checked(RunConfig, config)
-    for check in _CHECKS:
-        check(run)
+    _check_batch(run)
+    _check_standardisation(run)
+    _check_optimizer(run)
+    _check_schedule(run)
+    _check_sampling(run)
+    _check_acquisition(run)
     return run
 
 
@@ -257,16 +251,6 @@ def _check_acquisition(run: RunConfig) -> None:
             f"acquisition.pool={options.pool} is not allowed: it must be at least "
             f"acquisition.added={options.added}, or null for all images."
         )
-
-
-_CHECKS = (
-    _check_batch,
-    _check_standardisation,
-    _check_optimizer,
-    _check_schedule,
-    _check_sampling,
-    _check_acquisition,
-)
 
 
 def check_sweepable(run: RunConfig) -> None:

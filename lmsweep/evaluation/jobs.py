@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -51,28 +51,21 @@ def _pairs(config: EvaluationConfig, targets: list[StoredRun]) -> list[tuple[Sto
 
 def audit_measurement(config: AuditConfig, run: StoredRun) -> tuple[Measurement, dict[str, StoredRun]]:
     """The audit of a run as the store knows it, and the runs it names."""
-    source = _source(config, run)
-    runs = {run.id: run, source.id: source} if source else {run.id: run}
-    return Measurement("audit", config, (run.id,), source.id if source else None), runs
-
-
-def _source(config: AuditConfig, run: StoredRun) -> StoredRun | None:
-    if config.source == "none":
-        return None
-    if config.source != "xent":
+    source = None
+    if config.source == "xent":
+        with suppress(UserError):  # the audit says that transfer was not tested, rather than nothing at all
+            found = cross_entropy_source(config.outputs, run)
+            check_transfer(found, run, config.split)
+            source = found
+    elif config.source != "none":
         source = find_run(config.outputs, config.source, config.trust)
         if source.id == run.id:
             raise ConfigError(
                 f"source={config.source} is the audited run itself: it must be another run, xent or none."
             )
         check_transfer(source, run, config.split)
-        return source
-    try:
-        source = cross_entropy_source(config.outputs, run)
-        check_transfer(source, run, config.split)
-        return source
-    except UserError:  # the audit says that transfer was not tested, rather than not answering at all
-        return None
+    runs = {run.id: run, source.id: source} if source else {run.id: run}
+    return Measurement("audit", config, (run.id,), source.id if source else None), runs
 
 
 def judged(config: AuditKeys, results: Mapping[str, Any]) -> tuple[str, list[str]]:

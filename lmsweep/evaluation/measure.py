@@ -26,8 +26,7 @@ from lmsweep.config.evaluation import (
 from lmsweep.data import Dataset, EvaluationBatches, Split
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.jobs import PICTURE
-from lmsweep.evaluation.runs import Runs, StoredRun
-from lmsweep.evaluation.trust import check_types
+from lmsweep.evaluation.runs import Runs, StoredRun, check_types
 from lmsweep.store.folder import JobFolder
 from lmsweep.training.build import build_data, build_module, order_memory
 from lmsweep.training.checkpoint import FINISHED, load_or_set_aside
@@ -102,9 +101,13 @@ def device_of(config: StoredRunsConfig | OwnAuditConfig) -> torch.device:
     return torch.device("cuda" if gpu else "cpu")
 
 
+def _load(config: StoredRunsConfig, run: StoredRun) -> Checkpoint:
+    return load_run(run, config.root, device_of(config), config.checkpoint)
+
+
 def batches_of(config: StoredRunsConfig, data: Dataset) -> EvaluationBatches:
     """The samples to evaluate on, in the order they are stored in."""
-    split = {"test": data.test, "val": data.val, "train": data.train}[config.split]
+    split: Split = getattr(data, config.split)
     if config.samples is not None and config.samples < len(split):
         split = split.select(torch.arange(config.samples))
     return EvaluationBatches(split, config.batch_size)
@@ -128,9 +131,7 @@ def measure_attack(
     measurement: Measurement, config: EvaluationConfig, runs: Runs, remember: Remember
 ) -> dict[str, Any]:
     """The accuracy of every target over the attack's strengths."""
-    device, attack = device_of(config), config.attack
-    load = partial(load_run, root=config.root, device=device, which=config.checkpoint)
-    source = load(runs[measurement.source or measurement.targets[0]])
+    attack, source = config.attack, _load(config, runs[measurement.source or measurement.targets[0]])
     batches = batches_of(config, source.data)
     if measurement.source is None:
         stop = measurement.frozen["attack"].get("early_stop", False)
@@ -140,7 +141,7 @@ def measure_attack(
         curves = {measurement.targets[0]: found}
     else:
         networks = {
-            name: source.network if name == measurement.source else load(runs[name]).network
+            name: source.network if name == measurement.source else _load(config, runs[name]).network
             for name in measurement.targets
         }
         curves = attacks.transfer_curves(
@@ -153,10 +154,8 @@ def measure_audit(
     measurement: Measurement, config: AuditConfig, runs: Runs, remember: Remember
 ) -> dict[str, Any]:
     """Run every attack of the audit on the target."""
-    device = device_of(config)
-    load = partial(load_run, root=config.root, device=device, which=config.checkpoint)
-    checkpoint = load(runs[measurement.targets[0]])
-    source = load(runs[measurement.source]) if measurement.source else None
+    checkpoint = _load(config, runs[measurement.targets[0]])
+    source = _load(config, runs[measurement.source]) if measurement.source else None
     evidence = attacks.masking.measure(
         checkpoint.network,
         batches_of(config, checkpoint.data),
@@ -177,12 +176,10 @@ def measure_distances(
 ) -> dict[str, Any]:
     """Both distances in every norm, and a picture of them in the job's folder."""
     (target,) = measurement.targets
-    checkpoint = load_run(runs[target], config.root, device_of(config), config.checkpoint)
+    checkpoint = _load(config, runs[target])
     batches = batches_of(config, checkpoint.data)
-    agreements = [
-        compare_distances(checkpoint.network, batches, norm=norm, steps=config.steps, seed=config.seed)
-        for norm in config.norms
-    ]
+    compare = partial(compare_distances, checkpoint.network, batches, steps=config.steps, seed=config.seed)
+    agreements = [compare(norm=norm) for norm in config.norms]
     title = f"{runs[target].config.method_name()}, run {target}"
     with folder.replacing(PICTURE) as temporary:
         draw_agreement(agreements, temporary, title)
@@ -201,8 +198,7 @@ def draw_agreement(agreements: Sequence[dict[str, Any]], path: Path, title: str)
         rank = values["rank_correlation"]
         shown = "too few samples" if rank is None else f"rank correlation {rank:.2f}"
         panel.set_title(f"{values['norm']}: {shown}, n = {values['samples']}", fontsize=10)
-        panel.set_xlabel("linearised distance, Eq. 7")
-        panel.set_ylabel("smallest perturbation found")
+        panel.set(xlabel="linearised distance, Eq. 7", ylabel="smallest perturbation found")
         panel.set_xlim(left=0)
         panel.set_ylim(bottom=0)
     figure.suptitle(title, fontsize=11)
@@ -213,7 +209,7 @@ def draw_agreement(agreements: Sequence[dict[str, Any]], path: Path, title: str)
 def measure_regions(measurement: Measurement, runs: Runs, folder: JobFolder) -> dict[str, float]:
     """Score a grid around the data: above 0 the network decides for class 1."""
     config, (target,) = measurement.config, measurement.targets
-    loaded = load_run(runs[target], config.root, device_of(config), config.checkpoint)
+    loaded = _load(config, runs[target])
     train, test = loaded.data.train, loaded.data.test
     everything = torch.cat([train.x, test.x]).flatten(1)
     low, high = everything.amin(0), everything.amax(0)

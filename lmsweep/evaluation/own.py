@@ -51,8 +51,7 @@ def audit_own(config: OwnAuditConfig, names: Mapping[str, str]) -> dict[str, Any
     device = device_of(config)
     network = load_network(config).to(device)
     x, y = load_images(config.images, config.size)
-    if config.samples is not None:
-        x, y = x[: config.samples], y[: config.samples]
+    x, y = x[: config.samples], y[: config.samples]
     batches = EvaluationBatches(Split(x, y), config.batch_size)
     _try_out(network, x[:1].to(device), y, config)
     evidence = masking.measure(
@@ -85,8 +84,7 @@ def audit_own(config: OwnAuditConfig, names: Mapping[str, str]) -> dict[str, Any
 
 def load_network(config: OwnAuditConfig) -> nn.Module:
     """The network with its weights, for images in [0, 1]."""
-    keys = {"_target_": config.model.target, **config.model.arguments}
-    network = instantiate(keys)
+    network = instantiate({"_target_": config.model.target, **config.model.arguments})
     if not isinstance(network, nn.Module):
         raise ConfigError(f"model._target_={config.model.target} gave no torch.nn.Module")
     if config.weights is not None:
@@ -95,10 +93,8 @@ def load_network(config: OwnAuditConfig) -> nn.Module:
         except FileNotFoundError:
             raise UserError(f"{config.weights} is missing: weights must be a file of torch.save.") from None
         state = state.get("state_dict", state)
-        # Networks trained on several devices have a prefix before every name.
-        state = {name.removeprefix("module."): value for name, value in state.items()}
-        try:
-            network.load_state_dict(state)
+        try:  # networks trained on several devices have a prefix before every name
+            network.load_state_dict({name.removeprefix("module."): value for name, value in state.items()})
         except RuntimeError as error:
             raise UserError(f"{config.weights} does not fit {config.model.target}: {error}.") from None
     if (config.mean is None) != (config.std is None):
@@ -206,17 +202,15 @@ def write_page(
         for name, value in Evidence(**evidence).signs.items()
     ]
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(TEMPLATE.read_text())
-    path.write_text(
-        template.render(
-            results=results,
-            evidence=evidence,
-            curves={**curves, "worst of all": evidence["worst"]},
-            signs=signs,
-            plot=_plot(evidence, curves),
-            pictures=_picture_rows(epsilons, images, classes),
-        )
+    page = environment.from_string(TEMPLATE.read_text()).render(
+        results=results,
+        evidence=evidence,
+        curves={**curves, "worst of all": evidence["worst"]},
+        signs=signs,
+        plot=_plot(evidence, curves),
+        pictures=_picture_rows(epsilons, images, classes),
     )
+    path.write_text(page)
 
 
 def _encoded(figure: Any) -> str:

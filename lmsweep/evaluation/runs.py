@@ -1,13 +1,15 @@
-"""Find runs in the store, and the run whose examples a black-box attack takes. Needs no torch."""
+"""Find runs in the store: what their configurations may call, and which may attack which. Needs no torch."""
 
-from collections.abc import Iterator, Mapping
+import importlib
+import inspect
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from lmsweep.config.run import RunConfig, parse
 from lmsweep.errors import ConfigError, UserError
-from lmsweep.evaluation.trust import check_names
 from lmsweep.store.store import JobFolder, Store
 
 # A comparison of methods holds everything else fixed that counts for a run's identity.
@@ -51,11 +53,18 @@ def conditions(config: RunConfig) -> dict[str, Any]:
 def cross_entropy_source(outputs: str, target: StoredRun) -> StoredRun:
     """The cross-entropy run with the target's conditions and the next other seed, as the paper's attacker."""
     wanted, seed = conditions(target.config), target.config.seed
-    rivals = {
-        run.config.seed: run
-        for run in _finished_cross_entropy(outputs, target.trust or "")
-        if run.config.seed != seed and conditions(run.config) == wanted
-    }
+    rivals: dict[int, StoredRun] = {}
+    for path in sorted(Store(outputs).root.glob("*/results.json")):
+        folder = JobFolder(path.parent)
+        # The results name the method, and are read much faster than a configuration is checked.
+        if (folder.read_results() or {}).get("method") != "xent":
+            continue
+        try:
+            run = _read(folder, target.trust or "")
+        except UserError:
+            continue  # made when there were other keys, so it shares its conditions with no other run
+        if run.config.seed != seed and conditions(run.config) == wanted:
+            rivals[run.config.seed] = run
     if not rivals:
         raise UserError(
             f"Run {target.id} has no cross-entropy run of its data and model with another seed in {outputs}; "
@@ -81,18 +90,6 @@ def _draw(config: RunConfig) -> tuple[Any, ...]:
     return config.seed, data.fraction, data.label_noise
 
 
-def _finished_cross_entropy(outputs: str, trust: str) -> Iterator[StoredRun]:
-    for path in sorted(Store(outputs).root.glob("*/results.json")):
-        folder = JobFolder(path.parent)
-        # The results name the method, and are read much faster than a configuration is checked.
-        if (folder.read_results() or {}).get("method") != "xent":
-            continue
-        try:
-            yield _read(folder, trust)
-        except UserError:
-            continue  # made when there were other keys, so it shares its conditions with no other run
-
-
 def _read(folder: JobFolder, trust: str | None) -> StoredRun:
     status = folder.read_status()
     state = status.get("state")
@@ -114,3 +111,56 @@ def _read(folder: JobFolder, trust: str | None) -> StoredRun:
     if trust is not None:
         check_names(run.config, trust)
     return run
+
+
+# What a configuration that comes out of a store may call: a store can be somebody else's.
+ALLOWED = ("lmsweep", "pytorch_lightning.callbacks", "torch.nn", "torch.optim", "torchvision.models")
+
+
+def check_names(config: RunConfig, trust: str) -> None:
+    """Refuse targets outside of the allow-list and of `trust`, the packages that the caller trusts."""
+    for key, component in config.components.items():
+        hidden = any(part.startswith("_") for part in component.target.split("."))  # lmsweep.__main__ runs
+        allowed = not hidden and _below(component.target, ALLOWED)
+        if not allowed and not _below(component.target, _trusted(trust)):
+            package = component.target.rpartition(".")[0]
+            raise UserError(
+                f"{key}._target_={component.target} of the stored run is not called: a store may name only "
+                f"{', '.join(ALLOWED)}; if the code is yours, say trust={package} or set LMSWEEP_TRUST "
+                "(docs/security.md)."
+            )
+
+
+def check_types(config: RunConfig, trust: str) -> None:
+    """Refuse targets of the allow-list that give something else than their key asks for; needs torch."""
+    from pytorch_lightning import Callback
+    from torch import nn, optim
+
+    from lmsweep.data import Source
+
+    check_names(config, trust)
+    kinds = {"data.source": Source, "model": nn.Module, "optimizer": optim.Optimizer}
+    kinds["schedule"] = optim.lr_scheduler.LRScheduler
+    for key, component in config.components.items():
+        if _below(component.target, _trusted(trust)):
+            continue
+        kind = kinds.get(key, Callback)
+        module, _, name = component.target.rpartition(".")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise UserError(f"{key}._target_={component.target} cannot be imported: {error}.") from None
+        made = get_type_hints(found).get("return") if inspect.isfunction(found) else found
+        if not (inspect.isclass(made) and issubclass(made, kind)):
+            raise UserError(
+                f"{key}._target_={component.target} of the stored run is not called: it must give a "
+                f"{kind.__module__}.{kind.__name__} (docs/security.md)."
+            )
+
+
+def _trusted(trust: str) -> list[str]:
+    return [name for name in re.split(r"[,\s]+", trust) if name]
+
+
+def _below(target: str, packages: Any) -> bool:
+    return any(target == package or target.startswith(f"{package}.") for package in packages)

@@ -1,21 +1,39 @@
-"""The store: one folder per job, written so that a crash at any moment leaves every file whole."""
+"""The store: one folder per job, written so that a crash at any moment leaves every file whole.
+
+The index is what all jobs of a store say of themselves, in one file instead of two per job. It is derived
+from the folders and never asked without them: a row counts only while the files it was read from have the
+stamps that the row names, so that a missing, stale or damaged index only costs time.
+"""
 
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lmsweep.errors import UserError
-from lmsweep.files import locked, unwritable
+from lmsweep.files import DamagedError, locked, read_json, unwritable, write_json
 from lmsweep.store.folder import JobFolder
-from lmsweep.store.index import Entry, entries
 from lmsweep.store.lease import JobBusyError, owner, slurm_job
 
 _GRAVE = ".removed-"
 _ID = re.compile(r"[0-9A-Za-z][\w-]*")  # no dots and no slashes, so that no id leads out of the store
+
+Entry = tuple[dict[str, Any], dict[str, Any] | None]  # status and results, as `JobFolder.look` gives them
+INDEX = ".index.json"
+INDEX_VERSION = 2  # of its rows
+# What lists and estimates need of results; the rest stays in the job's folder.
+KEPT = ("id", "method", "seed", "metrics", "remarks", "seconds", "train_seconds", "cost_key", "machine")
+# A file can change twice within one tick of the clock that stamps it, so what is this young is not kept.
+SETTLED_NANOSECONDS = 2_000_000_000
+
+# `queued`: pending, and a Slurm job is going to train it. `abandoned`: its process is gone without a word;
+# the next sweep takes it over. `damaged`: a file is not what was written; the next sweep does the work again.
+STATES = ("done", "running", "queued", "failed", "pending", "abandoned", "damaged")
+Row = dict[str, Any]
 
 
 def is_id(text: object) -> bool:
@@ -64,9 +82,26 @@ class Store:
 
     def entries(self, only: Iterable[str] | None = None) -> dict[str, Entry]:
         """Status and results of every job, by id; `only` these when given. Results of all are shortened."""
-        if only is None:
-            return entries(self.root, self.folders())
-        return {name: self.folder(name).look() for name in sorted(only)}
+        if only is not None:
+            return {name: self.folder(name).look() for name in sorted(only)}
+        known = _read_index(self.root / INDEX)
+        found: dict[str, Entry] = {}
+        rows: dict[str, list[Any]] = {}
+        settled = time.time_ns() - SETTLED_NANOSECONDS
+        for folder in self.folders():
+            stamps = [_stamp(f"{self.root}/{folder.id}/{name}") for name in ("status.json", "results.json")]
+            row = known.get(folder.id)
+            if row is None or row[0] != stamps:
+                status, results = folder.look()
+                results = results and {key: results[key] for key in KEPT if key in results}
+                row = [stamps, status, results]
+            found[folder.id] = row[1], row[2]
+            if all(stamp[1] < settled for stamp in stamps):
+                rows[folder.id] = row
+        if rows.keys() != known.keys() or any(row is not known[name] for name, row in rows.items()):
+            with suppress(OSError):  # of a store that may only be read
+                write_json(self.root / INDEX, {"version": INDEX_VERSION, "rows": rows}, indent=None)
+        return found
 
     def submit(
         self, job_id: str, config: Mapping[str, Any], about: Mapping[str, Any], *, force: bool = False
@@ -194,3 +229,63 @@ class Store:
                 "name another folder with outputs=... or LMSWEEP_OUTPUTS."
             ) from None
         return folder
+
+
+def _read_index(path: Path) -> dict[str, list[Any]]:
+    try:
+        content = read_json(path)
+    except (OSError, DamagedError):
+        return {}
+    rows = content.get("rows")
+    return rows if content.get("version") == INDEX_VERSION and isinstance(rows, dict) else {}
+
+
+def _stamp(path: str) -> list[int]:
+    """What changes whenever a file does: its number, the time of its last change, and its size."""
+    try:
+        seen = os.stat(path)  # noqa: PTH116 - of tens of thousands of files
+    except OSError:
+        return [0, 0, 0]
+    return [seen.st_ino, seen.st_ctime_ns, seen.st_size]
+
+
+def overview(outputs: Path, only: Iterable[str] | None = None, kind: str = "runs") -> list[Row]:
+    """One row per run, by id; `only` these when given; with another `kind`, per evaluation."""
+    store = Store(outputs, kind)
+    return [_row(store.folder(name), entry) for name, entry in store.entries(only).items()]
+
+
+def _row(folder: JobFolder, entry: Entry) -> Row:
+    status, results = entry
+    try:
+        state = status.get("state", "pending")
+        if state == "running" and not folder.is_running(status):
+            state = "abandoned"
+        elif state == "pending" and "slurm" in status:
+            state = "queued"
+        row = {"run": folder.id, "state": state, **status.get("about", {})}
+        if "slurm" in status:
+            row["slurm"] = status["slurm"]
+        if results is not None:
+            row |= {"seconds": results["seconds"], **results.get("metrics", {})}
+            row |= {"remarks": "; ".join(results["remarks"])} if results.get("remarks") else {}
+        elif state in ("running", "abandoned"):
+            row |= {"host": status["host"], "pid": status["pid"], "seconds": time.time() - status["started"]}
+        elif "reason" in status:
+            row["reason"] = status["reason"]
+    except (OSError, KeyError, TypeError) as error:  # of a store that another version wrote
+        return {"run": folder.id, "state": "damaged", "reason": f"{type(error).__name__}: {error}"}
+    return row
+
+
+def evaluations_of(outputs: Path, runs: set[str]) -> list[str]:
+    """The ids of all evaluations that measured one of these runs, or used one to attack others."""
+    found = []
+    for folder in Store(outputs, "evaluations").folders():
+        try:
+            config = folder.read_config()
+        except DamagedError:
+            continue  # nobody knows whose evaluation it is
+        if runs & {*(config.get("targets") or ()), config.get("source")}:
+            found.append(folder.id)
+    return found

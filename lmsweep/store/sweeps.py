@@ -1,6 +1,7 @@
 """Which runs belong to which sweep: one small file per sweep that was asked for."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from lmsweep.errors import UserError
 from lmsweep.files import DamagedError, read_json, write_json
 from lmsweep.provenance import provenance
-from lmsweep.store.store import is_id
+from lmsweep.store.store import Row, is_id
 
 UNNAMED = "unnamed"  # sweeps over the command line alone
 PILOT = "-pilot"  # after the scale of runs that only choose settings: they are in no mean
@@ -61,6 +62,16 @@ def runs_by_sweep(outputs: Path, damaged: list[str]) -> dict[str, set[str]]:
         name = f"{content['sweep']}-{content['scale']}" if content["scale"] else content["sweep"]
         found.setdefault(name, set()).update(content["runs"])
     return found
+
+
+def states_by_sweep(outputs: Path, rows: Iterable[Row], damaged: list[str]) -> list[tuple[str, Counter[str]]]:
+    """How many runs of each sweep are in which state; runs that were removed count as `missing`.
+
+    `damaged` gets a sentence about every record that cannot be read.
+    """
+    states = {row["run"]: row["state"] for row in rows}
+    merged = sorted(runs_by_sweep(outputs, damaged).items())
+    return [(name, Counter(states.get(run, "missing") for run in runs)) for name, runs in merged]
 
 
 def sweeps_by_run(outputs: Path) -> dict[str, list[tuple[str, str | None]]]:

@@ -5,12 +5,11 @@ Hydra instantiates launchers as plugins and calls `launch`, which makes a plan a
 
 import gc
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, configure_log, filter_overrides, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
@@ -126,17 +125,13 @@ class LocalLauncher(Launcher):
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
         Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
         free = slots(jobs=self.local.jobs, runs_per_gpu=1, gpus=[], cores=cores_for(1))
-        numbered = {str(first + index): list(overrides) for index, overrides in enumerate(job_overrides)}
-        tasks = {number: self._other_job(int(number), words) for number, words in numbered.items()}
+        loader, state, tasks = self.context.config_loader, Singleton.get_state(), {}
+        for number, overrides in enumerate(job_overrides, first):
+            config = loader.load_sweep_config(self.config, list(filter_overrides(overrides)))
+            with open_dict(config):
+                config.hydra.job.id, config.hydra.job.num = str(number), number
+            tasks[str(number)] = partial(_run_other_job, self.context, self.task, config, state)
         return [value_of(ended) for ended in call_each(free, tasks).values()]
-
-    def _other_job(self, number: int, overrides: list[str]) -> Callable[[], JobReturn]:
-        loader: ConfigLoader = self.context.config_loader
-        config = loader.load_sweep_config(self.config, list(filter_overrides(overrides)))
-        with open_dict(config):
-            config.hydra.job.id = str(number)
-            config.hydra.job.num = number
-        return partial(_run_other_job, self.context, self.task, config, Singleton.get_state())
 
 
 def _run_other_job(context: HydraContext, task: TaskFunction, config: DictConfig, state: Any) -> JobReturn:

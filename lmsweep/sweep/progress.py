@@ -18,9 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 LAST_RESULTS = 5
-QUIET_SECONDS = (
-    5.0  # without a line in a log file until one says what is running; then twice as long, and so on
-)
+# Without a line in a log file until one says what is running; then twice as long, and so on.
+QUIET_SECONDS = 5.0
 SAID_BYTES = 500  # of the end of a job's log, where its last line is
 FILE_WIDTH = 200  # of a table that goes to a file, where there is no edge
 

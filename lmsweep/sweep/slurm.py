@@ -1,14 +1,21 @@
-"""`hydra/launcher=slurm`: a plan as a job array on a cluster, submitted and followed."""
+"""`hydra/launcher=slurm`: a plan as a job array on a cluster: submitted, followed, and run by its tasks.
+
+One signal path in a task. Slurm's warning before the time limit or a preemption (SIGUSR2) goes to submitit's
+handler, which requeues the job and leaves; SIGTERM (scancel, scontrol requeue, preemption, a drained node)
+means that Slurm has decided already. Either way the worker processes are stopped and give their jobs back;
+the Slurm job that comes after goes on from the last checkpoint. Lightning's own requeueing is switched off.
+"""
 
 import io
+import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stderr
-from pathlib import Path
-from typing import Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hydra.core.utils import JobReturn
 from pydantic import Field
@@ -17,13 +24,19 @@ from lmsweep.config.fields import Count, CountOrNull, Flag, Name, Node, Positive
 from lmsweep.config.run import Request
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import locked
+from lmsweep.processes import Pool, stop_on_sigterm
+from lmsweep.store.job import Job, JobFailedError, run_job
+from lmsweep.store.lease import SLURM_JOB
+from lmsweep.sweep.devices import places, preload_for
 from lmsweep.sweep.estimate import describe
 from lmsweep.sweep.launcher import LocalLauncher
-from lmsweep.sweep.local import Submission, SweepStoppedError, report
+from lmsweep.sweep.local import Submission, SweepStoppedError, report, run_here
 from lmsweep.sweep.plan import Outcome, Plan
 from lmsweep.sweep.progress import Progress
 from lmsweep.sweep.slurm_jobs import max_array_size, settle_jobs
-from lmsweep.sweep.slurm_task import ArrayTask
+
+if TYPE_CHECKING:
+    from submitit.core.utils import DelayedSubmission
 
 OptionalName = Annotated[Name | None, Field(description="a name, or null")]
 
@@ -55,12 +68,6 @@ class SlurmOptions(Node):
     wait: Flag
     poll_seconds: Positive
 
-    @classmethod
-    def parse(cls, keys: Mapping[str, Any]) -> "SlurmOptions":
-        """Check the keys that Hydra composed."""
-        where = "on the command line or in conf/hydra/launcher/slurm.yaml"
-        return checked(cls, dict(keys), "hydra.launcher", where)
-
     def parameters(self) -> dict[str, Any]:
         """What submitit's executor is given; without a value, the cluster decides."""
         wanted = {
@@ -85,9 +92,77 @@ class SlurmOptions(Node):
         return {key: value for key, value in wanted.items() if value is not None}
 
 
-def job_folder(outputs: Path) -> Path:
-    """Where scripts, pickled tasks and printed lines of the jobs of a store are kept."""
-    return outputs / "slurm"
+# Lightning leaves Slurm alone in a job of this name: no signal handlers, no requeueing, no ranks from srun.
+UNSEEN_BY_LIGHTNING = {"SLURM_JOB_NAME": "interactive"}
+
+
+class ArrayTask:
+    """The jobs of one task, as they were frozen when it was submitted."""
+
+    def __init__(self, jobs: Sequence[Job], runs_per_gpu: int) -> None:
+        self.jobs = list(jobs)
+        self.runs_per_gpu = runs_per_gpu
+
+    def __call__(self) -> None:
+        """Run what is missing; the store keeps all that counts."""
+        from submitit.core.job_environment import JobEnvironment
+        from submitit.core.utils import UncompletedJobError
+
+        job = JobEnvironment()
+        os.environ[SLURM_JOB] = job.job_id
+        stop_on_sigterm()
+        plan = Plan.of(self.jobs)
+        try:
+            if job.num_tasks > 1:
+                failed = run_together(plan, job.global_rank)
+            else:
+                # What was to be tried again is `pending` since the array was submitted; what failed in this
+                # job before it was requeued stays failed.
+                slots = places(plan, runs_per_gpu=self.runs_per_gpu)[: len(plan.jobs)]
+                slots = [{**slot, **UNSEEN_BY_LIGHTNING} for slot in slots]
+                failed = list(run_here(plan, Request(retry="none"), slots).failures)
+        except KeyboardInterrupt:
+            sys.exit(143)
+        except UncompletedJobError:
+            for name in plan.jobs:
+                status = plan.store.folder(name).read_status()
+                if status.get("state") in ("pending", "running"):
+                    why = f"Slurm job {status.get('slurm')} was requeued too often; raise hydra.launcher.time"
+                    plan.store.lose(name, status, why)
+            raise
+        if failed:
+            raise JobFailedError(
+                f"{len(failed)} of {len(plan.jobs)} {plan.noun} failed: {', '.join(failed)}."
+            )
+
+    def checkpoint(self) -> "DelayedSubmission":
+        """What submitit runs when the job is requeued: the same, for the store knows how far it came."""
+        from submitit.core.utils import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def run_together(plan: Plan, rank: int) -> list[str]:
+    """Run jobs that span all tasks of the Slurm job, one after the other; `rank` is this task's number.
+
+    All tasks do the same in the same order, each job in a process of its own. Returns what failed.
+    """
+    failed = []
+    pool = Pool([UNSEEN_BY_LIGHTNING], preload_for(plan))
+    try:
+        for name, job in plan.jobs.items():
+            folder = plan.store.folder(name)
+            pool.start(name, partial(run_job, job), folder.log if rank == 0 else None)
+            while not (ended := pool.wait(1.0)):
+                pass
+            if ended[0].died or isinstance(ended[0].error, KeyboardInterrupt):
+                raise JobFailedError(f"The process of {name} died ({ended[0].died or 'SIGTERM'}).")
+            if ended[0].error:
+                failed.append(name)
+    finally:
+        for name in pool.stop():
+            plan.store.give_back(name)
+    return failed
 
 
 class SlurmLauncher(LocalLauncher):
@@ -95,7 +170,8 @@ class SlurmLauncher(LocalLauncher):
 
     def __init__(self, **keys: Any) -> None:
         super().__init__()
-        self.options = SlurmOptions.parse(keys)
+        where = "on the command line or in conf/hydra/launcher/slurm.yaml"
+        self.options = checked(SlurmOptions, keys, "hydra.launcher", where)
 
     def submit(self, plan: Plan, request: Request) -> Outcome:
         at_once = self.options.array_parallelism * self.options.runs_per_job
@@ -135,6 +211,7 @@ class SlurmSweep(Submission):
     def __init__(self, plan: Plan, request: Request, progress: Progress, options: SlurmOptions) -> None:
         super().__init__(plan, request, progress, options.max_failures)
         self.options = options
+        self.folder = plan.outputs / "slurm"  # of scripts, pickled tasks and what these printed
         self.largest: int | None = None  # tasks of an array, once Slurm was asked
         self.open: list[str] = []  # jobs that somebody runs, or is going to
         self.arrays: list[str] = []  # the ids that Slurm gave to ours
@@ -142,9 +219,8 @@ class SlurmSweep(Submission):
 
     def submit(self) -> None:
         """Submit what is missing and not on its way already; nobody else submits to this store meanwhile."""
-        folder = job_folder(self.plan.outputs)
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder):
             alive = settle_jobs(self.store, self.plan.jobs)
             states = self.plan.states(self.request)
             self.open = [name for name, state in states.items() if state == "missing"]
@@ -167,7 +243,7 @@ class SlurmSweep(Submission):
             # Jobs that the queue had no room for, or that a process outside Slurm had and gave back.
             orphans = self._nobodys(self.open, alive)
             if orphans and self._room(alive):
-                with locked(job_folder(self.plan.outputs)):
+                with locked(self.folder):
                     alive = settle_jobs(self.store, self.open)
                     self._submit(self._nobodys(orphans, alive), alive)
             if self.open:
@@ -243,8 +319,7 @@ class SlurmSweep(Submission):
         from submitit import SlurmExecutor  # takes a second, which other launchers need not spend
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-        folder = job_folder(self.plan.outputs).absolute()
-        executor = SlurmExecutor(folder, max_num_timeout=self.options.requeues)
+        executor = SlurmExecutor(self.folder.absolute(), max_num_timeout=self.options.requeues)
         given = {**self.options.parameters(), "array_parallelism": at_once}
         executor.update_parameters(**given, wckey=None)
         try:

@@ -3,7 +3,6 @@
 import re
 import subprocess
 from collections.abc import Iterable
-from typing import Any
 
 from lmsweep.store.store import Store
 
@@ -32,14 +31,9 @@ def ask_slurm(jobs: Iterable[str]) -> dict[str, str] | None:
     arrays = sorted({job.split("_")[0] for job in jobs})
     if not arrays:
         return {}
-    command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", "--jobs"]
-    try:
-        answer = subprocess.run(  # noqa: S603 - ids of jobs, no shell
-            [*command, ",".join(arrays)], capture_output=True, text=True, timeout=ASK_SECONDS
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return None
-    if answer.returncode and "Invalid job id" not in answer.stderr:
+    command = ("squeue", "--noheader", "--array", "--states=all", "--format=%i %T", "--jobs")
+    answer = _answer(*command, ",".join(arrays))
+    if answer is None or (answer.returncode and "Invalid job id" not in answer.stderr):
         return None
     lines = [line.split() for line in answer.stdout.splitlines()]
     return {words[0]: words[1] for words in lines if len(words) == 2}
@@ -47,17 +41,17 @@ def ask_slurm(jobs: Iterable[str]) -> dict[str, str] | None:
 
 def max_array_size() -> int | None:
     """How many tasks an array may have here; None where Slurm does not say."""
+    answer = _answer("scontrol", "show", "config")
+    said = answer and re.search(r"^MaxArraySize\s*=\s*(\d+)", answer.stdout, re.MULTILINE)
+    return max(1, int(said[1])) if said else None
+
+
+def _answer(*command: str) -> subprocess.CompletedProcess[str] | None:
+    """What a command of Slurm says; None where there is no such command, or no answer in time."""
     try:
-        answer = subprocess.run(
-            ["scontrol", "show", "config"],  # noqa: S607 - as the cluster's users call it
-            capture_output=True,
-            text=True,
-            timeout=ASK_SECONDS,
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=ASK_SECONDS)  # noqa: S603 - words of ours and ids of jobs, no shell
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return None
-    said = re.search(r"^MaxArraySize\s*=\s*(\d+)", answer.stdout, re.MULTILINE)
-    return max(1, int(said[1])) if said else None
 
 
 def settle_jobs(store: Store, names: Iterable[str] | None = None) -> set[str]:
@@ -66,7 +60,11 @@ def settle_jobs(store: Store, names: Iterable[str] | None = None) -> set[str]:
     Without `names`, every job of the store. Where Slurm cannot be asked, nothing is changed and its jobs
     are taken to go on.
     """
-    seen = _waiting(store, names)
+    seen = {
+        name: status
+        for name, (status, _) in store.entries(names).items()
+        if status.get("slurm") and status.get("state") in ("pending", "running")
+    }
     states = ask_slurm(status["slurm"] for status in seen.values())
     if states is None:
         return set(seen)
@@ -81,12 +79,3 @@ def settle_jobs(store: Store, names: Iterable[str] | None = None) -> set[str]:
             store.lose(name, status, None)  # its process is gone, and Slurm will start another one
         alive.add(name)
     return alive
-
-
-def _waiting(store: Store, names: Iterable[str] | None) -> dict[str, dict[str, Any]]:
-    """The status of every job that a Slurm job has or is going to run."""
-    return {
-        name: status
-        for name, (status, _) in store.entries(names).items()
-        if status.get("slurm") and status.get("state") in ("pending", "running")
-    }

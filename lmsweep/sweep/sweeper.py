@@ -18,8 +18,8 @@ from hydra.types import HydraContext, TaskFunction
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from lmsweep.config.grid import expand
 from lmsweep.config.hydra import composed_value
+from lmsweep.config.sweeps import expand
 from lmsweep.sweep.launcher import LocalLauncher
 from lmsweep.sweep.slurm import SlurmLauncher
 
@@ -27,7 +27,7 @@ HOME = "hydra_plugins.lmsweep"
 
 
 class GridSweeper(Sweeper):
-    """`params` as in Hydra's own sweeper, and `rules` as `lmsweep.config.grid.Rule` describes them.
+    """`params` as in Hydra's own sweeper, and `rules` as `lmsweep.config.sweeps.Rule` describes them.
 
     Unlike Hydra's, it writes no multirun.yaml (the store keeps each run's configuration) and does not compose
     every job twice, because the launcher composes all of them before it starts any.

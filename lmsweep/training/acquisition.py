@@ -10,11 +10,11 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from lmsweep.config.groups import AcquisitionConfig
 from lmsweep.config.run import RunConfig
-from lmsweep.data import Dataset, EvaluationBatches, Split, StreamedSplit
+from lmsweep.data import Dataset, Split, StreamedSplit
 from lmsweep.errors import ConfigError
 from lmsweep.margin.temporary import evaluating
 from lmsweep.seeds import derive_seed
-from lmsweep.training.evaluate import evaluation_batch
+from lmsweep.training.evaluate import batches_for
 
 ACQUISITION = "lmsweep_acquisition"  # the key of what a checkpoint knows of earlier rounds
 CURVE = "curve"  # the key of the curve, in results and beside what was measured
@@ -142,15 +142,13 @@ def dropout_probabilities(network: nn.Module, split: Split, passes: int, seed: i
     Everything else, such as batch norm, is in evaluation mode. Every batch draws from a seed of its own, and
     the generators are left as they were.
     """
-    weights = next(network.parameters())
-    devices = [weights.device] if weights.device.type == "cuda" else []
+    device = next(network.parameters()).device
     found = []
-    with evaluating(network), torch.random.fork_rng(devices):
+    with evaluating(network), torch.random.fork_rng([device] if device.type == "cuda" else []):
         for layer in dropout_layers(network):
             layer.train()  # until `evaluating` restores all modes
-        for number, (x, _) in enumerate(EvaluationBatches(split.to(weights.device), evaluation_batch(split))):
+        for number, (x, _) in enumerate(batches_for(network, split)):
             torch.manual_seed(derive_seed(seed, f"batch/{number}"))
-            x = x.to(weights.dtype)
             found.append(torch.stack([network(x).double().softmax(1) for _ in range(passes)]).cpu())
     return torch.cat(found, 1)
 

@@ -25,10 +25,9 @@ from lmsweep.margin.temporary import evaluating
 from lmsweep.methods import Method, method_class
 from lmsweep.methods.method import last_linear
 from lmsweep.seeds import derive_seed
-from lmsweep.training.adversarial import AdversarialTraining
+from lmsweep.training.callbacks import AdversarialTraining, DistanceTelemetry
 from lmsweep.training.module import Classifier
 from lmsweep.training.optimizers import warmed_up
-from lmsweep.training.telemetry import DistanceTelemetry
 
 # Telemetry measures a training batch at once, so that it needs no more memory than training; of small images
 # it measures about so many input values at once, because small batches are mostly overhead.
@@ -52,12 +51,7 @@ def build_data(config: RunConfig) -> Dataset:
     with _explained(f"data.augment does not fit data={data.name}"):
         augment.check(source.pool.input_shape)
     with _explained(f"data={data.name} cannot be used"):
-        prepared = prepare(
-            source,
-            seed=config.seed,
-            fraction=data.fraction,
-            label_noise=data.label_noise,
-        )
+        prepared = prepare(source, seed=config.seed, fraction=data.fraction, label_noise=data.label_noise)
     return dataclasses.replace(prepared, augment=augment)
 
 
@@ -102,15 +96,12 @@ def build_module(config: RunConfig, data: Dataset) -> Classifier:
 def build_method(config: RunConfig) -> Method:
     """The method, with the options of its block; ConfigError for what it cannot be combined with."""
     name, margin, adversarial = config.method.criterion, config.method.margin, config.adversarial.kind
+    twice = "a compiled backward pass cannot be differentiated again"
     method = checked(method_class(name), config.method.options, f"method.{name}")
     for key, wrong, reason in (
         ("method.margin=true", method.further_passes and margin, "it runs the network more than once"),
         (f"adversarial={adversarial}", method.makes_examples and adversarial != "none", "it attacks itself"),
-        (
-            "trainer.compile=true",
-            method.differentiates_twice and config.trainer.compile,
-            "a compiled backward pass cannot be differentiated again",
-        ),
+        ("trainer.compile=true", method.differentiates_twice and config.trainer.compile, twice),
     ):
         if wrong:
             raise ConfigError(f"{key} is not allowed with method={name}: {reason}; leave one of them out.")
@@ -204,24 +195,18 @@ def build_adversarial(config: RunConfig) -> AdversarialTraining | None:
     return AdversarialTraining(seed=config.seed, **config.adversarial.model_dump())
 
 
-def _locate(key: str, target: str) -> Callable[..., Any]:
-    module_name, _, name = target.rpartition(".")
-    try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{key}._target_={target} cannot be imported: {error}.") from None
-    return found
-
-
 def _call(key: str, component: Component, named: dict[str, Any] | None = None, **offered: Any) -> Any:
     """Call a component with the arguments of its configuration, and with those that only the run knows.
 
     `offered` goes to whatever takes it, `**kwargs` included; `named` only to parameters of that name, because
     a class that passes its `**kwargs` on would fail on them. The configuration's own arguments come first.
     """
-    function = _locate(key, component.target)
+    module_name, _, name = component.target.rpartition(".")
     try:
+        function = getattr(importlib.import_module(module_name), name)
         parameters = inspect.signature(function).parameters
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{key}._target_={component.target} cannot be imported: {error}.") from None
     except (TypeError, ValueError):
         raise ConfigError(f"{key}._target_={component.target} is no class or function to call.") from None
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -243,26 +228,16 @@ def check_speed(config: RunConfig) -> None:
     """Raise ConfigError for options that cannot go together."""
     if not (config.trainer.compile and config.method.margin):
         return
+    per_sample = config.margin.batch_norm == "per_sample"
     for key, wrong, reason in (
         ("margin.exact=true", config.margin.exact, "differentiated again"),
-        (
-            "margin.batch_norm=per_sample",
-            config.margin.batch_norm == "per_sample",
-            "changed for class gradients",
-        ),
+        ("margin.batch_norm=per_sample", per_sample, "changed for class gradients"),
     ):
         if wrong:
             raise ConfigError(
                 f"trainer.compile=true is not allowed with {key}: a compiled backward pass cannot be "
                 f"{reason}; leave one of them out."
             )
-
-
-def speed_up(module: Classifier, config: RunConfig) -> None:
-    """Apply `trainer.channels_last` and `trainer.compile` to a network that is about to be trained."""
-    order_memory(module, config)
-    if config.trainer.compile:
-        compile_layers(module)
 
 
 def order_memory(module: Classifier, config: RunConfig) -> None:

@@ -1,6 +1,8 @@
-"""While a run trains, one file with all that is needed to go on; then, its best and its last weights."""
+"""What a run writes while it trains: metrics.jsonl, and a checkpoint to go on from; then, its weights."""
 
 import io
+import json
+import math
 import pickle
 import sys
 import zipfile
@@ -13,9 +15,12 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.trainer.states import TrainerFn
+from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
+from lmsweep.config.run import RunConfig
 from lmsweep.errors import PausedError
 from lmsweep.files import DamagedError, Lease, digest, replacing, write_atomically
 
@@ -196,3 +201,83 @@ def _metrics_beside(path: Path) -> dict[str, Any]:
     metrics = path.with_name("metrics.jsonl")
     lines = metrics.read_bytes() if metrics.exists() else b""
     return {METRICS: [len(lines), digest(lines)]}
+
+
+Mirror = Callable[[Mapping[str, float], int], None]  # is told the values of a line, and after which step
+
+
+def no_mirror(_values: Mapping[str, float], _step: int) -> None:
+    """Tell nobody."""
+
+
+def replay(path: Path, mirror: Mirror, until: float = math.inf, size: int | None = None) -> list[str]:
+    """Tell a mirror all lines up to a step, of the first `size` bytes, as they were written; return them."""
+    lines: list[str] = []
+    data = path.read_bytes()[:size] if path.exists() else b""
+    for line in data.decode(errors="replace").splitlines():
+        try:
+            values = json.loads(line)
+            step = values.pop("step")
+        except (ValueError, LookupError, AttributeError):  # the line that the process died in
+            break
+        if step <= until:
+            lines.append(line)
+            mirror(values, step)
+    return lines
+
+
+class JsonLinesLogger(Logger):
+    """One line of JSON per call; lines after the step that training resumes from are dropped first.
+
+    A `mirror` is told every line: those that are kept, and then each one that has been written. `before` is
+    how many steps earlier trainings of the run took.
+
+    The file is made anew while `lease` is held, and stays open: should another process take the run over, it
+    makes a new file in turn, and what this process still writes goes into one that nobody sees.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: Path,
+        checkpoint: Mapping[str, Any] | None,
+        lease: Lease = nullcontext,
+        mirror: Mirror = no_mirror,
+        before: int = 0,
+    ) -> None:
+        """Open metrics.jsonl where `checkpoint` left it."""
+        super().__init__()
+        self.max_steps = config.trainer.max_steps
+        self.mirror = mirror
+        self.before = before
+        path, step = folder / "metrics.jsonl", before + (checkpoint["global_step"] if checkpoint else 0)
+        size, _ = checkpoint[METRICS] if checkpoint and METRICS in checkpoint else (None, None)
+        kept = replay(path, mirror, step, size) if step else []
+        with replacing(path, lease) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in kept))
+            self.file = temporary.open("a", buffering=1)  # a line at a time
+
+    @property
+    def name(self) -> str:
+        """The logger's name."""
+        return "jsonl"
+
+    @property
+    def version(self) -> str:
+        """There is only one."""
+        return "1"
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """The configuration has a file of its own."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Append one line that says how many steps were taken.
+
+        Lightning counts them from 0 here, except in the validation after the last one.
+        """
+        values = {k: float(v) for k, v in metrics.items() if k != "epoch"}
+        steps = self.before + min((step or 0) + 1, self.max_steps)
+        self.file.write(json.dumps({"step": steps, **values}) + "\n")
+        self.mirror(values, steps)

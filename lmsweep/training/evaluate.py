@@ -1,6 +1,7 @@
 """What a network does on a split: accuracy and loss, and for trackers confusions and adversarial examples."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from lmsweep.attacks import fgsm
 from lmsweep.data import EvaluationBatches, Split
+from lmsweep.data.dataset import Batch
 from lmsweep.margin.temporary import evaluating, frozen
 
 # Inputs in a batch of evaluation. On CPUs the memory of larger activations comes fresh from the kernel for
@@ -21,14 +23,20 @@ def evaluation_batch(split: Split) -> int:
     return max(64, min(1000, EVALUATION_VALUES // math.prod(split.input_shape)))
 
 
+def batches_for(network: nn.Module, split: Split) -> Iterator[Batch]:
+    """The batches to evaluate a network on, where the network is and in its precision."""
+    weights = next(network.parameters())
+    for x, y in EvaluationBatches(split.to(weights.device), evaluation_batch(split)):
+        yield x.to(weights.dtype), y
+
+
 @torch.inference_mode()
 def evaluate(module: torch.nn.Module, split: Split) -> dict[str, float]:
     """Accuracy and mean cross-entropy of a split, in evaluation mode."""
     correct, loss = 0, 0.0
-    weights = next(module.parameters())
     with evaluating(module):
-        for x, y in EvaluationBatches(split.to(weights.device), evaluation_batch(split)):
-            logits = module(x.to(weights.dtype))
+        for x, y in batches_for(module, split):
+            logits = module(x)
             correct += int((logits.argmax(1) == y).sum())
             loss += float(F.cross_entropy(logits.double(), y, reduction="sum"))
     return {"accuracy": correct / len(split), "loss": loss / len(split)}
@@ -54,21 +62,13 @@ def portrait(
     network: nn.Module, split: Split, num_classes: int, *, examples: int, epsilon: float
 ) -> Portrait:
     """Look at a network; it is left exactly as it was found."""
-    return Portrait(
-        confusion_counts(network, split, num_classes),
-        adversarial_examples(network, split, examples, epsilon),
-    )
-
-
-def confusion_counts(network: nn.Module, split: Split, num_classes: int) -> Tensor:
-    """How many samples of each class (row) the network puts into each class (column)."""
-    weights = next(network.parameters())
     counts = torch.zeros(num_classes * num_classes, dtype=torch.long)
     with frozen(network), torch.inference_mode():
-        for x, y in EvaluationBatches(split.to(weights.device), evaluation_batch(split)):
-            predicted = network(x.to(weights.dtype)).argmax(1)
+        for x, y in batches_for(network, split):
+            predicted = network(x).argmax(1)
             counts += torch.bincount((y * num_classes + predicted).cpu(), minlength=len(counts))
-    return counts.reshape(num_classes, num_classes)
+    confusion = counts.reshape(num_classes, num_classes)
+    return Portrait(confusion, adversarial_examples(network, split, examples, epsilon))
 
 
 def adversarial_examples(network: nn.Module, split: Split, count: int, epsilon: float) -> list[Example]:

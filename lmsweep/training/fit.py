@@ -14,20 +14,19 @@ from pytorch_lightning.loggers.logger import DummyLogger, Logger
 from pytorch_lightning.loops.fetchers import _DataFetcher
 from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
 from pytorch_lightning.profilers import PassThroughProfiler
+from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor
 
-from lmsweep.config.run import RunConfig
 from lmsweep.data import EvaluationBatches, TrainingBatches
 from lmsweep.data.dataset import Batch
-from lmsweep.files import Lease
 from lmsweep.margin.batch_norm import sync_batch_norm
 from lmsweep.margin.layers import INPUT
 from lmsweep.seeds import derive_seed
 from lmsweep.training.build import build_adversarial
-from lmsweep.training.checkpoint import METRICS, RunCheckpoint
+from lmsweep.training.callbacks import LossRecord, RichProgress
+from lmsweep.training.checkpoint import JsonLinesLogger, RunCheckpoint
 from lmsweep.training.evaluate import evaluation_batch
 from lmsweep.training.module import Classifier
-from lmsweep.training.records import JsonLinesLogger, LossRecord, Mirror, RichProgress, no_mirror
 from lmsweep.training.world import ALONE, Environment, World
 
 if TYPE_CHECKING:
@@ -62,12 +61,13 @@ def fit(
     )
     logger: Logger = DummyLogger()
     if world.rank == 0:
-        logger = lines or open_lines(config, folder, checkpoint, keeper.lease)
+        logger = lines or JsonLinesLogger(config, folder, checkpoint, keeper.lease)
     _quiet_lightning()
     trainer = pl.Trainer(
         accelerator=config.trainer.accelerator,
         devices=world.device(config.trainer.accelerator) if gpu is None else [gpu],
-        strategy=world.strategy(),
+        # Synchronised batch norm keeps buffers equal; sending them around at every step is not needed.
+        strategy=DDPStrategy(broadcast_buffers=False) if world.size > 1 else "auto",
         plugins=[Environment(world)],
         use_distributed_sampler=False,
         precision=config.trainer.precision,
@@ -120,24 +120,6 @@ def fit(
     if keeper.seen_step != trainer.global_step:  # the last steps may lie after the last validation
         trainer.validate(module, validation, verbose=False)
     return trainer.global_step
-
-
-def open_lines(
-    config: RunConfig,
-    folder: Path,
-    checkpoint: dict[str, Any] | None,
-    lease: Lease,
-    mirror: Mirror = no_mirror,
-    before: int = 0,
-) -> JsonLinesLogger:
-    """Open metrics.jsonl where `checkpoint` left it; `before` it the run took so many steps of other rounds.
-
-    `mirror` is told every line.
-    """
-    step = before + (checkpoint["global_step"] if checkpoint else 0)
-    size, _ = checkpoint[METRICS] if checkpoint and METRICS in checkpoint else (None, None)
-    path = folder / "metrics.jsonl"
-    return JsonLinesLogger(path, config.trainer.max_steps, step, mirror, lease, size)
 
 
 class _NoProfiler(PassThroughProfiler):

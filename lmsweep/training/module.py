@@ -59,7 +59,9 @@ class Classifier(pl.LightningModule):
         method = self.method
         if method.input_gradient:
             x = x.detach().requires_grad_()
-        state = _random_state(x.device) if method.further_passes else None
+        state: tuple[Tensor, Tensor | None] | None = None
+        if method.further_passes:
+            state = torch.get_rng_state(), torch.cuda.get_rng_state(x.device) if x.is_cuda else None
         with self._features() as features:
             # A clone, because a network that works in place must not do so on a leaf.
             output = self(x.clone() if method.input_gradient else x)
@@ -98,13 +100,12 @@ class Classifier(pl.LightningModule):
         with last.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])):
             yield found
 
-    def _again(self, state: tuple[Tensor, ...] | None, x: Tensor) -> Tensor:
+    def _again(self, state: tuple[Tensor, Tensor | None] | None, x: Tensor) -> Tensor:
         """The logits of other images, with the random numbers of the pass that began with `state`."""
-        devices = [x.device] if x.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
+        with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
             if state is not None:
                 torch.set_rng_state(state[0])
-                if devices:
+                if state[1] is not None:
                     torch.cuda.set_rng_state(state[1], x.device)
             output = self.forward(x)
         return output if isinstance(output, Tensor) else cast(Tensor, output[0])
@@ -136,8 +137,3 @@ class Classifier(pl.LightningModule):
             return optimizer
         schedule = self.schedule_factory(optimizer)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
-def _random_state(device: torch.device) -> tuple[Tensor, ...]:
-    on_device = (torch.cuda.get_rng_state(device),) if device.type == "cuda" else ()
-    return (torch.get_rng_state(), *on_device)

@@ -41,17 +41,7 @@ class RMSprop(Optimizer):
         eps_inside_sqrt: bool = True,
         initial_accumulator: float = 1.0,
     ) -> None:
-        for name, value, good in (
-            ("lr", lr, lr >= 0),
-            ("alpha", alpha, 0 <= alpha < 1),
-            ("eps", eps, eps >= 0),
-            ("momentum", momentum, 0 <= momentum < 1),
-            ("weight_decay", weight_decay, weight_decay >= 0),
-            ("initial_accumulator", initial_accumulator, initial_accumulator >= 0),
-        ):
-            if not good:
-                raise ValueError(f"{name}={value} is out of range for RMSprop")
-        defaults = {
+        defaults: dict[str, float] = {
             "lr": lr,
             "alpha": alpha,
             "eps": eps,
@@ -60,6 +50,9 @@ class RMSprop(Optimizer):
             "eps_inside_sqrt": eps_inside_sqrt,
             "initial_accumulator": initial_accumulator,
         }
+        for name, value in defaults.items():
+            if not value >= 0 or (name in ("alpha", "momentum") and value >= 1):
+                raise ValueError(f"{name}={value} is out of range for RMSprop")
         super().__init__(params, defaults)
 
     @torch.no_grad()

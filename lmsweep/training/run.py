@@ -38,19 +38,21 @@ from lmsweep.training.build import (
     build_module,
     build_telemetry,
     check_speed,
-    speed_up,
+    compile_layers,
+    order_memory,
 )
 from lmsweep.training.checkpoint import (
     FINISHED,
+    JsonLinesLogger,
     RunCheckpoint,
     load_checkpoint,
     load_or_set_aside,
+    replay,
     save_finished,
 )
 from lmsweep.training.evaluate import Portrait, evaluate, portrait
-from lmsweep.training.fit import fit, open_lines
+from lmsweep.training.fit import fit
 from lmsweep.training.module import Classifier
-from lmsweep.training.records import replay
 from lmsweep.training.world import Company, World, alone
 
 
@@ -110,7 +112,10 @@ def prepare_run(config: RunConfig) -> Parts:
         )
     check_speed(config)
     torch.set_num_threads(config.trainer.threads)
-    job = assemble(config, _limited(build_data(config), config.trainer.evaluation_samples))
+    data, most = build_data(config), config.trainer.evaluation_samples
+    if most is not None:
+        data = _evaluated_on(data, fixed_choice(len(data.val), most), fixed_choice(len(data.test), most))
+    job = assemble(config, data)
     if config.acquisition.active:
         check_acquisition(config.acquisition, job.data, job.module, config.data.name)
     return job
@@ -119,7 +124,9 @@ def prepare_run(config: RunConfig) -> Parts:
 def assemble(config: RunConfig, data: Dataset) -> Parts:
     """Build a fresh network for the data, and what trains it."""
     module = build_module(config, data)
-    speed_up(module, config)
+    order_memory(module, config)
+    if config.trainer.compile:
+        compile_layers(module)
     return Parts(
         config,
         data,
@@ -130,14 +137,10 @@ def assemble(config: RunConfig, data: Dataset) -> Parts:
     )
 
 
-def _limited(data: Dataset, most: int | None) -> Dataset:
-    """The data with at most so many samples to validate and to test on; training keeps all."""
-    if most is None:
-        return data
-    chosen = fixed_choice(len(data.val), most)
-    clean = None if data.clean is None else data.clean[chosen]
-    test = data.test.select(fixed_choice(len(data.test), most))
-    return dataclasses.replace(data, val=data.val.select(chosen), test=test, clean=clean)
+def _evaluated_on(data: Dataset, val: Tensor, test: Tensor) -> Dataset:
+    """The data with these samples to validate and to test on; training keeps all."""
+    clean = None if data.clean is None else data.clean[val]
+    return dataclasses.replace(data, val=data.val.select(val), test=data.test.select(test), clean=clean)
 
 
 def run(
@@ -178,10 +181,10 @@ def run(
         else:
             keeper = keep()
             with company() as world:
-                lines = open_lines(config, folder, checkpoint, lease, listener.log)
+                lines = JsonLinesLogger(config, folder, checkpoint, lease, listener.log)
                 steps = fit(job, folder, checkpoint, keeper, world, lines)
             train_seconds = seconds()
-            measured, last = _measure_chosen(job, keeper, steps)
+            measured, last = measure(job, keeper, steps)
         save_finished(folder / "last.ckpt", last, measured, train_seconds, lease)
         save_finished(checkpoint_path, job.module.state_dict(), measured, train_seconds, lease)
     curve = measured.pop(CURVE, None)
@@ -201,17 +204,10 @@ def run(
         "energy_joules": _used(joules, energy_joules()),  # of this attempt
         "provenance": provenance(),
     }
-    listener.describe(results, partial(_portrait, job), checkpoint_path)
+    shown: dict[str, Any] = {"examples": config.tracking.examples, "epsilon": config.tracking.epsilon}
+    look = partial(portrait, job.module, job.data.test, job.data.num_classes, **shown)
+    listener.describe(results, look, checkpoint_path)
     return results
-
-
-def _measure_chosen(
-    job: Parts, keeper: RunCheckpoint, steps: int
-) -> tuple[dict[str, dict[str, Any]], dict[str, Tensor]]:
-    """Measure what training chose, by selection; return the last weights too. The module has the best."""
-    last = {name: value.detach().clone() for name, value in job.module.state_dict().items()}
-    weights = {name: (best.step, best.weights) for name, best in keeper.chosen.items()}
-    return measure(job, {**weights, "last": (steps, last)}), last
 
 
 def _acquire(
@@ -228,12 +224,12 @@ def _acquire(
     config, options, steps = job.config, job.config.acquisition, job.config.trainer.max_steps
     state = Acquisition.of(job.data, options, checkpoint and checkpoint[ACQUISITION])
     keeper = keep(beside={ACQUISITION: state.known()})
-    lines = open_lines(config, folder, checkpoint, keeper.lease, listener.log, state.round * steps)
+    lines = JsonLinesLogger(config, folder, checkpoint, keeper.lease, listener.log, state.round * steps)
     while True:
         lines.before = state.round * steps
         one = assemble(config_of_round(config, state.round), job.data.with_training(state.labelled))
         taken = fit(one, folder, checkpoint, keeper, lines=lines)
-        measured, last = _measure_chosen(one, keeper, taken)
+        measured, last = measure(one, keeper, taken)
         state.record(measured, len(job.data.train))
         lines.log_metrics(state.told(), taken - 1)  # loggers count steps from 0
         if state.round > options.rounds:
@@ -264,11 +260,18 @@ def _used(before: float | None, after: float | None) -> float | None:
     return after - before
 
 
-def measure(job: Parts, weights: Mapping[str, tuple[int, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Loss and accuracy of the weights of every selection, by name; the module then has the best ones.
+def measure(
+    job: Parts, keeper: RunCheckpoint, steps: int
+) -> tuple[dict[str, dict[str, Any]], dict[str, Tensor]]:
+    """Loss and accuracy of what training chose, by selection, and the last weights; the module has the best.
 
     Training data is the larger part, so it is evaluated for the best weights only.
     """
+    last = {name: value.detach().clone() for name, value in job.module.state_dict().items()}
+    weights = {
+        **{name: (best.step, best.weights) for name, best in keeper.chosen.items()},
+        "last": (steps, last),
+    }
     data = job.data
     splits = {"val": data.val, "test": data.test}
     train, most = data.train, job.config.trainer.evaluation_samples
@@ -276,7 +279,6 @@ def measure(job: Parts, weights: Mapping[str, tuple[int, Mapping[str, Any]]]) ->
         train = train.select(fixed_choice(len(train), most))
     if data.clean is not None:
         splits["val_clean"] = data.val.with_labels(data.clean)
-    steps, _ = weights["last"]
     by_step: dict[int, dict[str, Any]] = {}
     for name in sorted(weights, key=lambda name: name == "best"):
         step, state = weights[name]
@@ -286,14 +288,7 @@ def measure(job: Parts, weights: Mapping[str, tuple[int, Mapping[str, Any]]]) ->
         for split in [split for split in wanted if f"{split}_accuracy" not in known]:
             found = evaluate(job.module, wanted[split])
             known |= {f"{split}_{key}": value for key, value in found.items()}
-    return {name: by_step[step] for name, (step, _) in weights.items()}
-
-
-def _portrait(job: Parts) -> Portrait:
-    options = job.config.tracking
-    return portrait(
-        job.module, job.data.test, job.data.num_classes, examples=options.examples, epsilon=options.epsilon
-    )
+    return {name: by_step[step] for name, (step, _) in weights.items()}, last
 
 
 def take_part(job: Parts, folder: Path, world: World) -> None:
@@ -350,23 +345,12 @@ def _short_run(config: RunConfig, steps: int, batch: int, samples: int) -> float
     tracking = config.tracking.model_copy(update={"name": "none"})
     update: dict[str, Any] = {"trainer": trainer, "tracking": tracking, "telemetry": NO_TELEMETRY}
     update |= {"schedule": CONSTANT, "callbacks": {}, "acquisition": NO_ACQUISITION}
-    job = _with_few_samples(prepare_run(config.model_copy(update=update)), batch, samples)
+    job = prepare_run(config.model_copy(update=update))
+    val, test = (torch.arange(min(len(split), samples)) for split in (job.data.val, job.data.test))
+    few = _evaluated_on(job.data, val, test)
+    job.data = dataclasses.replace(few, train=_few(few.train, max(batch, samples)))
     with tempfile.TemporaryDirectory() as folder:
         return _seconds(lambda: run(job, "probe", Path(folder)))
-
-
-def _with_few_samples(job: Parts, batch_size: int, samples: int) -> Parts:
-    data = job.data
-    val = _few(data.val, samples)
-    clean = None if data.clean is None else data.clean[: len(val)]
-    small = dataclasses.replace(
-        data,
-        train=_few(data.train, max(batch_size, samples)),
-        val=val,
-        test=_few(data.test, samples),
-        clean=clean,
-    )
-    return dataclasses.replace(job, data=small)
 
 
 def _few(split: Split, samples: int) -> Split:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from pytorch_lightning.plugins.environments import LightningEnvironment
-from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from lmsweep.seeds import Share
 
@@ -42,11 +41,6 @@ class World:
         if self.size == 1 or accelerator == "cpu" or not torch.cuda.is_available():
             return 1
         return [self.local_rank if torch.cuda.device_count() > self.local_rank else 0]
-
-    def strategy(self) -> Strategy | str:
-        """Lightning's `strategy`."""
-        # Synchronised batch norm keeps buffers equal; sending them around at every step is not needed.
-        return DDPStrategy(broadcast_buffers=False) if self.size > 1 else "auto"
 
 
 ALONE = World()

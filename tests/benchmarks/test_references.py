@@ -7,8 +7,7 @@ import pytest
 from benchmarks import store, training_loop
 from benchmarks.steps import agree, call_per_layer_and_class, cross_entropy, margin, mnist
 from lmsweep.figures.collect import run_rows
-from lmsweep.store.overview import overview
-from lmsweep.store.store import Store
+from lmsweep.store.store import Store, overview
 from tests.config.test_run import config
 
 

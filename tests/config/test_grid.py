@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from lmsweep.config.grid import expand, parse_grid
+from lmsweep.config.sweeps import expand, parse_grid
 from lmsweep.errors import ConfigError
 
 COMPOSED = {"method": "xent", "adversarial": "none", "margin.norm": 2, "margin.layers": "all", "seed": 0}

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lmsweep.config.grid import GridConfig, parse_grid
-from lmsweep.config.sweeps import Sweep
+from lmsweep.config.sweeps import GridConfig, Sweep, parse_grid
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures import collect
 from lmsweep.figures.make import gather, make_figure

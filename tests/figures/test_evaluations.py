@@ -3,8 +3,7 @@
 import pandas as pd
 import pytest
 
-from lmsweep.config.grid import GridConfig
-from lmsweep.config.sweeps import Sweep
+from lmsweep.config.sweeps import GridConfig, Sweep
 from lmsweep.errors import ConfigError
 from lmsweep.evaluation.jobs import evaluation_job
 from lmsweep.evaluation.runs import find_run

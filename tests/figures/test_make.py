@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmsweep.config.grid import GridConfig
 from lmsweep.config.run import parse
-from lmsweep.config.sweeps import Sweep, read_sweep
+from lmsweep.config.sweeps import GridConfig, Sweep, read_sweep
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures.make import data_of, make_figure
 from lmsweep.store.store import Store

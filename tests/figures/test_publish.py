@@ -7,7 +7,7 @@ from lmsweep.commands.figures import draw as draw_figure
 from lmsweep.config.sweeps import read_sweep
 from lmsweep.errors import UserError
 from lmsweep.figures.record import read_csv
-from lmsweep.store.archive import unpack
+from lmsweep.store.housekeeping import unpack
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import PILOT, record_sweep
 from tests.figures.drawn import claim, draw, nasty_record, record

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lmsweep.config.grid import parse_grid
-from lmsweep.config.sweeps import read_sweep
+from lmsweep.config.sweeps import parse_grid, read_sweep
 from lmsweep.errors import ConfigError
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures.make import explain, make_figure, spec_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.errors import UserError
-from lmsweep.store.archive import pack, unpack
+from lmsweep.store.housekeeping import pack, unpack
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import record_sweep
 

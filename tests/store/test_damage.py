@@ -26,11 +26,9 @@ from lmsweep.figures import make
 from lmsweep.figures.pages.report import write_report
 from lmsweep.figures.record import read_csv, read_record
 from lmsweep.files import DamagedError, read_json, write_json
-from lmsweep.store import index
 from lmsweep.store.housekeeping import collect_garbage
-from lmsweep.store.overview import overview, sweeps
-from lmsweep.store.store import Store
-from lmsweep.store.sweeps import record_sweep
+from lmsweep.store.store import Store, overview
+from lmsweep.store.sweeps import record_sweep, states_by_sweep
 from lmsweep.training.checkpoint import load_checkpoint
 from lmsweep.training.run import prepare_run, run
 
@@ -73,7 +71,7 @@ def small(tmp_path_factory):
     record_sweep(outputs, sweep.runs, sweep.name, sweep.label)
     make.make_figure(sweep, judged)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "SETTLED_NANOSECONDS", 0)
+        patch.setattr("lmsweep.store.store.SETTLED_NANOSECONDS", 0)
         overview(outputs)
     pristine = outputs.with_name("pristine")
     shutil.copytree(outputs, pristine)
@@ -127,7 +125,7 @@ def check_case(small, outputs: Path, victim: str) -> None:
     # status
     check_rows(final=False)
     told: list[str] = []
-    counted = sweeps(outputs, overview(outputs), told)
+    counted = states_by_sweep(outputs, overview(outputs), told)
     assert [sum(counts.values()) for _, counts in counted] == [2] or victim in told[0]
     command._status(Namespace(outputs=outputs, sweep=None, state=None, all=True, json=True))
     # gc: the figure's checkpoints stay

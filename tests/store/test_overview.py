@@ -9,10 +9,8 @@ import sys
 import pytest
 
 from lmsweep.commands.store import status_command
-from lmsweep.store import index
-from lmsweep.store.overview import overview, sweeps
-from lmsweep.store.store import Store
-from lmsweep.store.sweeps import record_sweep, runs_of
+from lmsweep.store.store import INDEX, Store, overview
+from lmsweep.store.sweeps import record_sweep, runs_of, states_by_sweep
 from tests.config.test_run import config
 
 ABOUT = {"method": "xent", "data": "digits", "label_noise": 0.2, "fraction": 1.0, "seed": 1}
@@ -67,7 +65,7 @@ def test_filters_and_json(store, tmp_path, capsys):
     assert runs_of(tmp_path, "fig2_mnist_noise") == set(runs)
     store.submit(runs[0], {}, ABOUT)
     rows = overview(tmp_path)
-    assert sweeps(tmp_path, rows, []) == [("fig2_mnist_noise-smoke", {"pending": 1, "missing": 1})]
+    assert states_by_sweep(tmp_path, rows, []) == [("fig2_mnist_noise-smoke", {"pending": 1, "missing": 1})]
     answer = json.loads(call(capsys, tmp_path, "--json", "--sweep", "fig2_mnist_noise"))
     assert {row["run"] for row in answer["runs"]} == set(runs)
 
@@ -89,7 +87,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from lmsweep.commands.store import status_command
-from lmsweep.store import index
+from lmsweep.store import store
 
 outputs, seen = sys.argv[1], Counter()
 
@@ -97,7 +95,7 @@ def listen(event, arguments):
     if event in ("open", "os.scandir", "os.listdir") and str(arguments[0]).startswith(outputs):
         seen[Path(str(arguments[0])).name if event == "open" else "listed"] += 1
 
-index.SETTLED_NANOSECONDS = 0
+store.SETTLED_NANOSECONDS = 0
 status_command(["--outputs", outputs])
 sys.addaudithook(listen)
 status_command(["--outputs", outputs])
@@ -123,12 +121,12 @@ def test_a_store_that_has_not_changed_is_not_read_again_whatever_its_size(tmp_pa
 @pytest.fixture
 def at_once(monkeypatch):
     """Rows are kept however young their files are."""
-    monkeypatch.setattr(index, "SETTLED_NANOSECONDS", 0)
+    monkeypatch.setattr("lmsweep.store.store.SETTLED_NANOSECONDS", 0)
 
 
 def test_the_index_is_made_again_when_it_is_missing_stale_or_damaged(store, tmp_path, at_once):
     rows = overview(tmp_path)
-    path = store.root / index.NAME
+    path = store.root / INDEX
     whole = path.read_text()
     for content in (None, "", "[]", whole[:100], whole.replace("0.25", "0.75"), '{"version": 0, "rows": {}}'):
         path.unlink()
@@ -148,5 +146,5 @@ def test_the_index_is_made_again_when_it_is_missing_stale_or_damaged(store, tmp_
 
 def test_a_file_that_has_just_been_written_is_not_kept_in_the_index(store, tmp_path):
     overview(tmp_path)
-    content = json.loads((store.root / index.NAME).read_text()) if (store.root / index.NAME).exists() else {}
+    content = json.loads((store.root / INDEX).read_text()) if (store.root / INDEX).exists() else {}
     assert content.get("rows", {}) == {}

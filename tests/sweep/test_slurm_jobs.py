@@ -8,8 +8,7 @@ import pytest
 from lmsweep.errors import UserError
 from lmsweep.store.housekeeping import remove
 from lmsweep.store.lease import SLURM_JOB, JobBusyError, LeaseLostError
-from lmsweep.store.overview import overview
-from lmsweep.store.store import Store
+from lmsweep.store.store import Store, overview
 from lmsweep.sweep.slurm_jobs import ask_slurm, settle_jobs
 
 

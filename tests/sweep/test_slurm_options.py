@@ -10,14 +10,14 @@ from lmsweep.config.fields import explained
 from lmsweep.config.hydra import config_folder
 from lmsweep.config.run import RunConfig
 from lmsweep.errors import ConfigError
-from lmsweep.sweep.slurm import SlurmOptions
+from lmsweep.sweep.slurm import SlurmLauncher
 from lmsweep.sweep.sweeper import make_launcher
 from tests.sweep.sweeping import TINY, states, sweep
 
 
 def options(**changes):
     keys = yaml.safe_load((Path(config_folder()) / "hydra" / "launcher" / "slurm.yaml").read_text())
-    return SlurmOptions.parse({key: keys[key] for key in keys if not key.startswith("_")} | changes)
+    return SlurmLauncher(**{key: keys[key] for key in keys if not key.startswith("_")} | changes).options
 
 
 def test_the_cluster_decides_what_is_not_said():

@@ -10,7 +10,7 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.plugins.environments import SLURMEnvironment
 
 from lmsweep.processes import Pool
-from lmsweep.sweep.slurm_task import UNSEEN_BY_LIGHTNING
+from lmsweep.sweep.slurm import UNSEEN_BY_LIGHTNING
 
 
 def environment_of_lightning():

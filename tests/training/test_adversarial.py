@@ -20,7 +20,7 @@ from lmsweep.config.run import RunConfig, split
 from lmsweep.data import EvaluationBatches, Split
 from lmsweep.margin import MarginLoss
 from lmsweep.seeds import Share
-from lmsweep.training.adversarial import AdversarialTraining, adversarial_batch, truncated_normal
+from lmsweep.training.callbacks import AdversarialTraining, adversarial_batch, truncated_normal
 from lmsweep.training.run import prepare_run, run
 
 SHORT = ("trainer.max_steps=24", "trainer.val_every=8", "trainer.batch_size=32", "model.width=4")

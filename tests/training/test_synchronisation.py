@@ -12,9 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.data import Split, TrainingBatches
 from lmsweep.data.augment import Augmentation
-from lmsweep.training.adversarial import adversarial_batch
 from lmsweep.training.build import build_adversarial
-from lmsweep.training.records import CHECK_EVERY
+from lmsweep.training.callbacks import CHECK_EVERY, adversarial_batch
 from lmsweep.training.run import prepare_run, run
 from tests.config.test_run import config
 
@@ -63,7 +62,7 @@ def reads_of(tmp_path, monkeypatch, *overrides):
     def start(trainer, *_):
         reads.step = lambda: trainer.global_step if trainer.training else None
 
-    monkeypatch.setattr("lmsweep.training.records.RichProgress.on_train_start", lambda self, *a: start(*a))
+    monkeypatch.setattr("lmsweep.training.callbacks.RichProgress.on_train_start", lambda self, *a: start(*a))
     with reads:
         run(job, "id", tmp_path)
     return reads.found

@@ -10,8 +10,8 @@ from lmsweep.data import EvaluationBatches
 from lmsweep.errors import ConfigError
 from lmsweep.margin import margin_distance
 from lmsweep.margin.layers import capture
+from lmsweep.training.callbacks import DistanceTelemetry, mean_distances
 from lmsweep.training.run import prepare_run, probe_seconds
-from lmsweep.training.telemetry import DistanceTelemetry, mean_distances
 from tests.config.test_run import config
 
 CNN = ("model.width=4", "model.dropout=0.2")

@@ -21,10 +21,8 @@ from lmsweep.errors import UserError
 from lmsweep.figures.drawing.layout import png
 from lmsweep.figures.make import draw, gather
 from lmsweep.figures.pages.report import part, policy, rendered
-from lmsweep.store.overview import STATES, Row, overview
-from lmsweep.store.overview import sweeps as sweeps_by_state
-from lmsweep.store.store import Store
-from lmsweep.store.sweeps import PILOT, runs_of
+from lmsweep.store.store import STATES, Row, Store, overview
+from lmsweep.store.sweeps import PILOT, runs_of, states_by_sweep
 
 REFRESH_SECONDS = 5
 CURVES_SHOWN, REASONS_SHOWN = 12, 20
@@ -45,7 +43,7 @@ def live_page(outputs: Path) -> str:
             "total": counts.total(),
             "figure": f"figures/{quote(name)}.png" if figure_of(name) else None,
         }
-        for name, counts in sweeps_by_state(outputs, rows, damaged)
+        for name, counts in states_by_sweep(outputs, rows, damaged)
     ]
     style = part("page.css")
     running = [row for row in rows if row["state"] == "running"]
