@@ -54,8 +54,7 @@ class ImageConv2d(nn.Conv2d):
         if not self.is_asked(x):
             return super().forward(x)
         # Weights get their gradient from torch's convolution, which does not run for the image alone.
-        out: Tensor = _ImageGradient.apply(super().forward(x.detach()), x, self.weight, 1)
-        return out
+        return _joined(super().forward(x.detach()), x, self.weight, 1)
 
     def is_asked(self, x: Tensor) -> bool:
         """Whether the gradient at these images is wanted, and goes the faster way."""
@@ -83,27 +82,51 @@ class ImageBlock(nn.Sequential):
         before = conv(x.detach())
         pooled, places = F.max_pool2d(before, pool.kernel_size, return_indices=True)
         size = cast(int, pool.kernel_size)
-        pooled = _ImageGradient.apply(pooled, x, conv.weight, size, before.detach(), places)
+        pooled = _joined(pooled, x, conv.weight, size, before.detach(), places)
         for layer in list(self)[2:]:
             pooled = layer(pooled)
         return cast(Tensor, pooled)
 
 
-class _ImageGradient(torch.autograd.Function):
-    """Adds the gradient at images to what a convolution gave, or pooling in windows of `size` after it."""
+def _joined(out: Tensor, x: Tensor, weight: Tensor, size: int, *pooling: Tensor) -> Tensor:
+    """What a convolution gave, or pooling in windows of `size` after it, with a gradient at its images.
+
+    The way to the images is a node of its own, which a backward pass for weights only never enters.
+    """
+    # In a tuple the weight is no input of the node, which would otherwise be on the way to it.
+    joined: Tensor = _Join.apply(out, _ImageGradient.apply(x, (weight,), out.shape, size, *pooling))
+    return joined
+
+
+class _Join(torch.autograd.Function):
+    """The first tensor itself; its gradient goes to the first and to the second."""
 
     @staticmethod
-    def forward(ctx: Any, out: Tensor, x: Tensor, weight: Tensor, size: int, *pooling: Tensor) -> Tensor:
-        ctx.save_for_backward(weight, *pooling)
-        ctx.images, ctx.window = x.shape[2:], [size, size]
+    def forward(ctx: Any, out: Tensor, _: Tensor) -> Tensor:
         ctx.mark_dirty(out)  # the same tensor, and no view, which a ReLU in place could not follow
         return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG004 - torch's
+        return gradients[0], gradients[0]
+
+
+class _ImageGradient(torch.autograd.Function):
+    """Zeros of a shape, of one number in memory, whose gradient is that at the images of a convolution."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weights: tuple[Tensor], shape: torch.Size, size: int, *pooling: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(*pooling)
+        ctx.weights, ctx.images, ctx.window = weights, x.shape[2:], [size, size]
+        return x.new_zeros(()).expand(shape)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         # Of differentiable operations only, because exact mode goes through it again.
         (gradient,) = gradients
-        weight, *pooling = ctx.saved_tensors
+        (weight,), pooling = ctx.weights, ctx.saved_tensors
         rows, kernel = weight.flatten(1).t(), weight.shape[2:]
         count = max(1, NUMBERS_AT_ONCE // (kernel.numel() * ctx.images.numel()))
 
@@ -119,7 +142,7 @@ class _ImageGradient(torch.autograd.Function):
 
         parts = zip(*(whole.split(count) for whole in (gradient, *pooling)), strict=True)
         at_all = torch.cat([at_images(*part) for part in parts])
-        return gradient, at_all, *[None] * (2 + len(pooling))
+        return at_all, *[None] * (3 + len(pooling))
 
 
 class Chain(nn.Module):

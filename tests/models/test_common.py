@@ -87,3 +87,19 @@ def test_who_looks_inside_a_block_of_images_finds_the_layers_gradient():
     inside, at_image = torch.autograd.grad(y.sum(), [seen[0], x])
     assert torch.equal(inside.sum(), torch.tensor(float(y.numel())))
     torch.testing.assert_close(at_image, torch.autograd.grad(block[0](x), x, inside)[0])
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_a_backward_pass_for_weights_makes_no_gradient_at_images(pool, monkeypatch):
+    made = []
+    fold = F.fold
+    monkeypatch.setattr(F, "fold", lambda *arguments, **keys: made.append(1) or fold(*arguments, **keys))
+    layers = [ImageConv2d(1, 3, 3, padding="same"), nn.MaxPool2d(2), nn.ReLU(inplace=True)]
+    block = ImageBlock(*layers) if pool else layers[0]
+    x = torch.rand(2, 1, 4, 4, requires_grad=True)
+    loss = block(x).square().sum()
+    loss.backward(inputs=list(block.parameters()), retain_graph=True)
+    assert not made
+    loss.backward()
+    assert made
+    assert x.grad is not None
