@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import steps
-from benchmarks.harness import Measured, alternate, ratio, summary
+from benchmarks.harness import Measured, alternate_steps, ratio, summary
 
 REPEATS = 3
 KINDS = {
@@ -35,13 +35,13 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
                 "first": partial(steps.margin, setting, top_k),
                 "exact": partial(steps.margin, setting, top_k, exact=True),
             }
-            times = alternate(ways, rounds=3)
+            times = alternate_steps(ways, rounds=3)
             yield ratio(row, times["exact"], times["first"], "of a first-order step")
     for name, each in (("mnist", setting), ("wide_resnet", steps.wide_resnet())):
         row = f"exact_mode/{name}, sampled class, of cross-entropy"
         if row in rows:
             ours = partial(steps.margin, each, 1, exact=True, sampled=True)
-            times = alternate({"xent": partial(steps.cross_entropy, each), "exact": ours}, rounds=7)
+            times = alternate_steps({"xent": partial(steps.cross_entropy, each), "exact": ours}, rounds=7)
             yield ratio(row, times["exact"], times["xent"])
     wanted = {row: kind for label, kind in KINDS.items() if (row := f"exact_mode/{label}") in rows}
     peaks: dict[str, list[float]] = {row: [] for row in wanted}

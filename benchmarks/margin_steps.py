@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from benchmarks import steps
-from benchmarks.harness import Measured, alternate, ratio
+from benchmarks.harness import Measured, alternate_steps, ratio
 
 RELEASED = "a call per layer and class"
 
@@ -20,7 +20,7 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
         fast = steps.mnist(width=0.25)
         usual = replace(fast, network=steps.ReluBeforePooling(fast.network), x=fast.x.contiguous())
         ways = {"fast": partial(steps.cross_entropy, fast), "usual": partial(steps.cross_entropy, usual)}
-        times = alternate(ways, rounds=25)
+        times = alternate_steps(ways, rounds=25)
         yield ratio(row, times["fast"], times["usual"])
     everything = partial(steps.mnist, layers="everything")
     for row, make, top_k, sampled, rounds in (
@@ -33,14 +33,16 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
         if f"margin_steps/{row}" in rows:
             setting = make()
             ours = partial(steps.margin, setting, top_k, sampled=sampled)
-            times = alternate({"xent": partial(steps.cross_entropy, setting), "ours": ours}, rounds=rounds)
+            times = alternate_steps(
+                {"xent": partial(steps.cross_entropy, setting), "ours": ours}, rounds=rounds
+            )
             yield ratio(f"margin_steps/{row}", times["ours"], times["xent"])
     row = "margin_steps/mnist, inference"
     if row in rows:
         plain, trained = steps.mnist(), steps.mnist()
         steps.margin(trained, None)
         ways = {"xent": partial(_forward, plain), "margin": partial(_forward, trained)}
-        times = alternate(ways, rounds=15)
+        times = alternate_steps(ways, rounds=15)
         yield ratio(row, times["margin"], times["xent"])
     for name, setting, counts, rounds in (
         ("mnist", steps.mnist(), {"9 classes": None, "best-scored class": 1}, 9),
@@ -62,7 +64,7 @@ def _compared(row: str, setting: steps.Setting, top_k: int | None, rounds: int) 
     theirs = partial(steps.call_per_layer_and_class, setting, top_k)
     steps.agree(setting, {"our step": ours, RELEASED: theirs})
     ways = {"xent": partial(steps.cross_entropy, setting), "ours": ours, "theirs": theirs}
-    times = alternate(ways, rounds=rounds)
+    times = alternate_steps(ways, rounds=rounds)
     step = 1000 * sorted(times["xent"])[rounds // 2]
     yield ratio(row, times["ours"], times["xent"], f"a cross-entropy step takes {step:.0f} ms")
     yield ratio(f"{row}, {RELEASED}", times["theirs"], times["xent"])

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import steps
-from benchmarks.harness import Measured, alternate, ratio
+from benchmarks.harness import Measured, alternate_steps, ratio
 
 # isort: split
 import torch
@@ -34,7 +34,7 @@ def measure(rows: Sequence[str]) -> Iterator[Measured]:
     for row in rows:
         if row.startswith(ROW):
             name = row.removeprefix(ROW)
-            times = alternate({"xent": _way("xent"), name: _way(name)}, rounds=ROUNDS)
+            times = alternate_steps({"xent": _way("xent"), name: _way(name)}, rounds=ROUNDS)
             yield ratio(row, times[name], times["xent"])
 
 
