@@ -85,7 +85,7 @@ class ImageBlock(nn.Sequential):
         pooled = _joined(pooled, x, conv.weight, size, before.detach(), places)
         for layer in list(self)[2:]:
             pooled = layer(pooled)
-        return cast(Tensor, pooled)
+        return pooled
 
 
 def _joined(out: Tensor, x: Tensor, weight: Tensor, size: int, *pooling: Tensor) -> Tensor:
