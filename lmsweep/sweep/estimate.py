@@ -2,6 +2,7 @@
 
 import os
 import statistics
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ def past_seconds(store: Store) -> dict[str, Seconds]:
 def estimate(plan: Plan, names: Sequence[str], slots: Sequence[Slot]) -> dict[str, Seconds]:
     """Seconds of each of these jobs, from past ones or, where there are none, from a short probe.
 
-    A job whose probe fails is left out: a run may diverge, or not fit together, and training it will tell.
+    A job whose probe fails is left out, and the reason said: a run may diverge, or its data may not be there.
     """
     known: Mapping[str, Seconds] = past_seconds(plan.store)
     costs = {name: plan.jobs[name].cost for name in names}
@@ -72,6 +73,8 @@ def estimate(plan: Plan, names: Sequence[str], slots: Sequence[Slot]) -> dict[st
     if probes:
         with probing(len(probes)) as ended:
             ends = call_each(slots, probes, log=Path(os.devnull), preload=preload_for(plan), on_end=ended)
+        for reason in dict.fromkeys(str(end.error or end.died) for end in ends.values() if end.error or end.died):
+            print(f"A run that was to be timed ended: {reason}", file=sys.stderr, flush=True)
         probed = {key: Seconds.of([end.value]) for key, end in ends.items() if not (end.error or end.died)}
         known = {**known, **probed}
     return {name: known[cost] for name, cost in costs.items() if cost in known}

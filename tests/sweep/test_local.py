@@ -330,3 +330,5 @@ def test_a_rehearsal_says_what_would_be_done_and_does_nothing(tmp_path):
     odd = sweep(tmp_path, *TINY, "method=xent", "model.width=2,3", "optimizer.lr=1e30", "dry_run=true")
     assert odd.returncode == 0, odd.stderr
     assert "1 that could not be estimated" in odd.stdout
+    assert odd.stderr.count("A run that was to be timed ended: ") == 1
+    assert "loss" in odd.stderr
