@@ -107,6 +107,7 @@ class GridConfig(Node):
     halving: Annotated[int | None, Field(ge=2, description="a whole number >= 2, or null")] = None
     exact_steps: CountOrNull = None  # trainer.max_steps of figX_exact
     methods_steps: CountOrNull = None  # trainer.max_steps of figX_methods
+    gamma_steps: CountOrNull = None  # trainer.max_steps of figX_gamma
     measure_every: CountOrNull = None  # telemetry.every of fig12_cifar_distance
 
 
