@@ -73,7 +73,8 @@ def estimate(plan: Plan, names: Sequence[str], slots: Sequence[Slot]) -> dict[st
     if probes:
         with probing(len(probes)) as ended:
             ends = call_each(slots, probes, log=Path(os.devnull), preload=preload_for(plan), on_end=ended)
-        for reason in dict.fromkeys(str(end.error or end.died) for end in ends.values() if end.error or end.died):
+        failed = [end.error or end.died for end in ends.values() if end.error or end.died]
+        for reason in dict.fromkeys(map(str, failed)):
             print(f"A run that was to be timed ended: {reason}", file=sys.stderr, flush=True)
         probed = {key: Seconds.of([end.value]) for key, end in ends.items() if not (end.error or end.died)}
         known = {**known, **probed}
