@@ -10,8 +10,8 @@ from lmsweep.figures.statistics import RULE, Verdict
 from lmsweep.figures.words import NOTHING, text
 
 OLD_RULE = (
-    "**Drawn by the old rule**: intervals and verdicts are those of a bootstrap over seeds, which is too "
-    "sure of itself with so few. To be drawn anew."
+    "**Drawn by the old rule**, from the shorter trainings of that time: intervals and verdicts are those of "
+    "a bootstrap over seeds, which is too sure of itself with so few. To be drawn anew."
 )
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
