@@ -35,8 +35,8 @@ class StoredRunsConfig(MeasuredConfig):
     """What every command over stored runs has."""
 
     runs: Annotated[list[str], Field(description="a list of run ids")]
-    checkpoint: Annotated[Literal["best", "last"], Field(description="best or last")]
-    split: Annotated[Literal["test", "val", "train"], Field(description="test, val or train")]
+    checkpoint: Literal["best", "last"]
+    split: Literal["test", "val", "train"]
     root: Name
     outputs: Name
     trust: Annotated[str, Field(description="names of packages, separated by spaces")] = ""
