@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from lmsweep.attacks.attack import Clean, Count, EpsilonAttack, Loss, NormName
+from lmsweep.attacks.attack import AimedAttack, Clean, Count
 from lmsweep.attacks.balls import Norm, per_sample, random_points
 from lmsweep.attacks.trajectory import (
     AttackLoss,
@@ -89,28 +89,24 @@ def pgd_examples(
             better = open_ & (margin > best_margin)
             best_margin = torch.where(better, margin, best_margin)
             known = best.settled
-        best = Examples(
-            torch.where(per_sample(better, x), found.x, best.x),
-            known,
-            best.gradients + found.gradients,
-            best.zero_gradients + found.zero_gradients,
-        )
+        x_best = torch.where(per_sample(better, x), found.x, best.x)
+        best = found._replace(x=x_best, settled=known).after(best)
     return best
 
 
 pgd = standalone(pgd_examples)
 
 
-class PGD(EpsilonAttack):
+class PGD(AimedAttack):
     """Random starts, so every epsilon has paths of its own."""
 
-    loss: Loss = "xent"
+    loss: AttackLoss = "xent"
     steps: Count
     alpha: Annotated[
         float | None, Field(gt=0, description="a number > 0, or null for 2.5 * epsilon / steps")
     ] = None
     restarts: Count = 1
-    norm: NormName = "linf"
+    norm: Norm = "linf"
 
     @override
     def identity(self, *, transfer: bool) -> dict[str, Any]:
