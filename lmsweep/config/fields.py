@@ -138,17 +138,15 @@ def invalid_value(schema: Schema, error: Mapping[str, Any], where: str, group: s
     key = ".".join([*above, *path[: len(fields)]])
     typed = json.dumps(error["input"]) if isinstance(error["input"], bool | None) else error["input"]
     problem = " is missing" if error["type"] == "missing" else f"={typed} is not allowed"
-    return f"{key}{problem}: it must be {_allowed(fields[-1:])}; change it {where}."
+    allowed = _words(fields[-1]) if fields else "a group of keys"
+    return f"{key}{problem}: it must be {allowed}; change it {where}."
 
 
-def _allowed(fields: list[FieldInfo]) -> str:
-    """What the last field of a path may be, in words; without a field it is the whole configuration."""
-    for field in fields:
-        if field.description:
-            return field.description
-        if get_origin(field.annotation) is Literal:
-            return options.one_of(*get_args(field.annotation)).words
-    return "a group of keys"
+def _words(field: FieldInfo) -> str:
+    """What a field may be."""
+    if field.description is None and get_origin(field.annotation) is Literal:
+        return options.one_of(*get_args(field.annotation)).words
+    return field.description or "a group of keys"
 
 
 def hydra_error(schema: Schema, error: BaseException) -> str:
