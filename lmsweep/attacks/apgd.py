@@ -69,7 +69,7 @@ def apgd_examples(
     known = unsettled(x).settled if settled is None else settled.clone()
     if epsilon == 0:
         return Examples(x, known)
-    ascents = _Ascents(model, x, labels, norm, known, early_stop, history)
+    ascents = _Ascents(model, x, labels, norm, epsilon, steps, known, early_stop, history)
     stages = STAGES if norm == "l1" else ((1.0, 1.0),)
     for number, objective in enumerate(_objectives(model, x, labels, loss, restarts, targets)):
         # Drawn for the whole batch whatever is left of it, so that a sample's luck depends on no other.
@@ -78,14 +78,7 @@ def apgd_examples(
         for factor, share in stages:
             if norm == "l1":
                 point = project(point, x, factor * epsilon, True, norm)
-            point = ascents.climb(
-                objective,
-                point,
-                epsilon=factor * epsilon,
-                steps=max(1, round(share * steps)),
-                inside=factor == 1,
-                fresh=factor == stages[0][0],
-            )
+            point = ascents.climb(objective, point, factor, share)
     return Examples(ascents.found, ascents.known, ascents.gradients, ascents.zeros)
 
 
@@ -149,6 +142,8 @@ class _Ascents:
     x: Tensor
     labels: Tensor
     norm: Norm
+    epsilon: float
+    steps: int
     known: Tensor
     early_stop: bool = False
     history: list[Tensor] | None = None
@@ -159,21 +154,15 @@ class _Ascents:
         self.gradients = 0
         self.zeros: int | Tensor = 0
 
-    def climb(
-        self,
-        objective: Objective,
-        start: Tensor,
-        *,
-        epsilon: float,
-        steps: int,
-        inside: bool = True,
-        fresh: bool = True,
-    ) -> Tensor:
+    def climb(self, objective: Objective, start: Tensor, factor: float = 1.0, share: float = 1.0) -> Tensor:
         """One ascent of the samples that are not settled; returns the best point of each.
 
-        Only points `inside` the ball count as found, and only there a sample can be fooled.
+        It has a `share` of the steps, and `factor` times epsilon. Only points inside epsilon itself count as
+        found, and only there a sample can be fooled.
         """
         ends = start.clone()
+        epsilon, steps = factor * self.epsilon, max(1, round(share * self.steps))
+        inside = factor == 1
         stop = inside and self.early_stop
         checks = checkpoints(steps)
         if self.norm == "l1":
@@ -183,7 +172,7 @@ class _Ascents:
         if not len(rows):
             return ends
         seen, wrong = self._look(objective, start[rows], rows, inside)
-        state = self._begin(rows, seen, epsilon, fresh)
+        state = self._begin(rows, seen, epsilon, fresh=factor == STAGES[0][0])
         for number in range(1, steps + 1):
             if stop:
                 state = state.only(~wrong)

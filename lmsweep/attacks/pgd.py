@@ -55,27 +55,19 @@ def pgd_examples(
     everyone = settled is None and not early_stop
     best = unsettled(x) if settled is None else Examples(x, settled)
     best_margin = torch.full((len(x),), -torch.inf, device=x.device)
+    alpha = 2.5 * epsilon / steps if alpha is None else alpha
     stop = Stop(epsilon, steps if epsilon > 0 else 0)
+    climb = partial(
+        trajectory, model, x, labels, [stop], loss=loss, targeted=targeted, clip_pixels=clip_pixels
+    )
     for restart in range(restarts):
         generator = torch.Generator().manual_seed(derive_seed(seed, f"pgd/{restart}"))
         start = random_points(x, epsilon, norm, clip_pixels, generator, share) if random_start else x
         open_ = best.settled < 0
         if early_stop and not bool(open_.any()):
             break
-        (found,) = trajectory(
-            model,
-            x,
-            labels,
-            [stop],
-            alpha=2.5 * epsilon / steps if alpha is None else alpha,
-            loss=loss,
-            targeted=targeted,
-            clip_pixels=clip_pixels,
-            norm=norm,
-            start=start,
-            settled=None if everyone else best.settled,
-            early_stop=early_stop,
-        )
+        left = None if everyone else best.settled
+        (found,) = climb(alpha=alpha, norm=norm, start=start, settled=left, early_stop=early_stop)
         if restarts == 1 and everyone:
             return found  # there is nothing to compare it with
         if early_stop:

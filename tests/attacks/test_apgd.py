@@ -63,15 +63,9 @@ def test_one_ascent_is_that_of_autoattack(net, test_set, norm, loss):
 
 def ascent(net, x, y, start, norm, loss):
     """The best loss of our ascent from `start` alone."""
-    ascents = _Ascents(net, x, y, norm, torch.full((len(x),), -1, dtype=torch.long))
+    ascents = _Ascents(net, x, y, norm, EPSILONS[norm], 50, torch.full((len(x),), -1, dtype=torch.long))
     with frozen(net):
-        ends = ascents.climb(
-            lambda logits, rows: attack_loss(logits, y[rows], loss),
-            start,
-            epsilon=EPSILONS[norm],
-            steps=50,
-            fresh=False,
-        )
+        ends = ascents.climb(lambda logits, rows: attack_loss(logits, y[rows], loss), start)
         return attack_loss(net(ends), y, loss).detach()
 
 

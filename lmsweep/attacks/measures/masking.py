@@ -188,17 +188,18 @@ def measure(
     # Where many samples are left to tell something, but the attack is as strong as it can be.
     some = [epsilon for epsilon, accuracy in zip(strengths, left, strict=True) if accuracy > 0.1]
     steps = strong.apgd_steps if isinstance(strong, Ensemble) else 100
-    unstable, incomplete, saturated = _of_samples(
-        attacked, answering, batches, max(some, default=strengths[0]), steps, seed, remember
-    )
-    indicators |= {"unstable_predictions": unstable, "incomplete_optimisation": incomplete}
+    count = partial(_counted, attacked, answering, max(some, default=strengths[0]), steps, seed)
+    parts = [remember(f"signs/{n}", partial(count, x, y)) for n, (x, y) in enumerate(batches)]
+    unstable, incomplete, saturated, total = torch.stack([part["counts"] for part in parts]).sum(0).tolist()
+    # Of all samples: a few ascents that could still succeed cannot change much.
+    indicators |= {"unstable_predictions": unstable / total, "incomplete_optimisation": incomplete / total}
     return Evidence(
         epsilons=strengths,
         clean=curves["fgsm"].to_dict()["clean_accuracy"],
         curves={name: curve.accuracy for name, curve in curves.items()},
         worst=left,
         indicators={name: indicators[name] for name in ADVICE if name in indicators},
-        saturated=saturated,
+        saturated=saturated / total,
         samples=len(anywhere.clean_correct),
     )
 
@@ -226,29 +227,16 @@ def _unconstrained(curve: Callable[..., Curve], alpha: float) -> dict[str, float
     }
 
 
-def _of_samples(
-    attacked: nn.Module,
-    answering: nn.Module,
-    batches: Batches,
-    epsilon: float,
-    steps: int,
-    seed: int,
-    remember: Remember,
-) -> list[float]:
-    """The shares of samples whose predictions are unstable, whose ascents are incomplete, and saturated."""
-
-    def counted(x: Tensor, y: Tensor) -> Part:
-        x, y = x.to(device_of(attacked)), y.to(device_of(attacked))
-        with torch.no_grad(), frozen(attacked), frozen(answering):
-            clean, top = Clean(x, y, attacked(x)), answering(x).float().softmax(1).amax(1)
-        # Of all samples: a few ascents that could still succeed cannot change much.
-        _, incomplete = incomplete_optimisation(attacked, clean, epsilon=epsilon, steps=steps, seed=seed)
-        unstable = int(unstable_predictions(attacked, x, y, seed).sum())
-        return {"counts": torch.tensor([unstable, incomplete, int((top == 1).sum()), len(x)])}
-
-    parts = [remember(f"signs/{n}", partial(counted, x, y)) for n, (x, y) in enumerate(batches)]
-    *counts, total = torch.stack([part["counts"] for part in parts]).sum(0).tolist()
-    return [count / total for count in counts]
+def _counted(
+    attacked: nn.Module, answering: nn.Module, epsilon: float, steps: int, seed: int, x: Tensor, y: Tensor
+) -> Part:
+    """How many samples of a batch have unstable predictions, incomplete ascents, and a saturated softmax."""
+    x, y = x.to(device_of(attacked)), y.to(device_of(attacked))
+    with torch.no_grad(), frozen(attacked), frozen(answering):
+        clean, top = Clean(x, y, attacked(x)), answering(x).float().softmax(1).amax(1)
+    _, incomplete = incomplete_optimisation(attacked, clean, epsilon=epsilon, steps=steps, seed=seed)
+    unstable = int(unstable_predictions(attacked, x, y, seed).sum())
+    return {"counts": torch.tensor([unstable, incomplete, int((top == 1).sum()), len(x)])}
 
 
 def judge(evidence: Evidence, thresholds: Thresholds) -> tuple[Verdict, list[str]]:
