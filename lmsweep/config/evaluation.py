@@ -49,10 +49,7 @@ class StoredRunsConfig(MeasuredConfig):
         batch_size counts: it decides which random numbers a sample gets, and where nothing is random still
         how sums are rounded, so that a sample on the boundary can fall to the other side.
         """
-        config = self.model_dump()
-        for key in ("runs", "accelerator", "threads", "root", "outputs", "trust"):
-            del config[key]
-        return config
+        return self.model_dump(exclude={"runs", "accelerator", "threads", "root", "outputs", "trust"})
 
 
 class EvaluationConfig(StoredRunsConfig):

@@ -39,15 +39,8 @@ def audit_own(config: OwnAuditConfig, names: Mapping[str, str]) -> dict[str, Any
     x, y = x[: config.samples], y[: config.samples]
     batches = EvaluationBatches(Split(x, y), config.batch_size)
     _try_out(network, x[:1].to(device), y, config)
-    evidence = masking.measure(
-        network,
-        batches,
-        epsilons=config.epsilons,
-        alpha=config.alpha,
-        unbounded_alpha=config.unbounded_alpha,
-        attack=config.attack,
-        seed=config.seed,
-    )
+    keys = config.model_dump(include={"epsilons", "alpha", "unbounded_alpha", "seed"})
+    evidence = masking.measure(network, batches, attack=config.attack, **keys)
     results: dict[str, Any] = {"evidence": evidence.to_dict()}
     verdict, reasons = judged(config, results)
     results |= {
@@ -154,7 +147,7 @@ def _try_out(network: nn.Module, x: Tensor, y: Tensor, config: OwnAuditConfig) -
 
 def write_page(path: Path, results: Mapping[str, Any], names: Mapping[str, str], pictures: str) -> None:
     """Write one file of HTML that needs no other: verdict, curves, indicators, and examples as pictures."""
-    evidence, limits = results["evidence"], results["thresholds"]
+    evidence = results["evidence"]
     curves = {names.get(key, key): values for key, values in evidence["curves"].items()}
     curves["worst of all"] = evidence["worst"]
     found = Evidence(**evidence)
@@ -164,8 +157,7 @@ def write_page(path: Path, results: Mapping[str, Any], names: Mapping[str, str],
         evidence=evidence,
         curves=curves,
         signs=found.signs,
-        raised=found.raised(limits),
-        limits=limits,
+        raised=found.raised(results["thresholds"]),
         advice=ADVICE,
         plot=_plot(evidence, curves),
         pictures=pictures,
