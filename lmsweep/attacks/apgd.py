@@ -2,20 +2,19 @@
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from lmsweep.attacks.attack import BallAttack, Clean, Count
+from lmsweep.attacks.attack import AtEpsilon, BallAttack, Count
 from lmsweep.attacks.balls import Norm, per_sample, project, random_points, steepest
 from lmsweep.attacks.trajectory import (
     Examples,
-    InputGradient,
     attack_loss,
     is_zero,
     logit_margin,
@@ -70,28 +69,17 @@ def apgd_examples(
     known = unsettled(x).settled if settled is None else settled.clone()
     if epsilon == 0:
         return Examples(x, known)
-    found = _Found(x.clone(), torch.full((len(x),), -torch.inf, device=x.device), known, history)
+    ascents = _Ascents(model, x, labels, norm, epsilon, steps, known, early_stop, history)
+    stages = STAGES if norm == "l1" else ((1.0, 1.0),)
     for number, objective in enumerate(_objectives(model, x, labels, loss, restarts, targets)):
         # Drawn for the whole batch whatever is left of it, so that a sample's luck depends on no other.
         generator = torch.Generator().manual_seed(derive_seed(seed, f"apgd/{number}"))
-        climb = partial(_climb, model, x, labels, objective, norm=norm, found=found)
-        if norm != "l1":
-            start = random_points(x, epsilon, norm, True, generator)
-            climb(start, epsilon=epsilon, steps=steps, stop=early_stop)
-            continue
-        # Only the last stage is inside the ball, so only there can a sample be fooled.
-        start = random_points(x, STAGES[0][0] * epsilon, norm, True, generator)
-        for factor, share in STAGES:
-            start = project(start, x, factor * epsilon, True, norm)
-            start = climb(
-                start,
-                epsilon=factor * epsilon,
-                steps=max(1, round(share * steps)),
-                stop=early_stop and factor == 1,
-                counts=factor == 1,
-                fresh=factor == STAGES[0][0],
-            )
-    return Examples(found.x, found.known, found.gradients, found.zeros)
+        point = random_points(x, stages[0][0] * epsilon, norm, True, generator)
+        for factor, share in stages:
+            if norm == "l1":
+                point = project(point, x, factor * epsilon, True, norm)
+            point = ascents.climb(objective, point, factor, share)
+    return Examples(ascents.found, ascents.known, ascents.gradients, ascents.zeros)
 
 
 apgd = standalone(apgd_examples)
@@ -112,27 +100,26 @@ def _objectives(
         yield lambda logits, rows, target=target: logits_ratio(logits.float(), labels[rows], target[rows])  # type: ignore[misc]
 
 
-class _Found:
-    """What all ascents of a batch have found so far."""
+class _Seen(NamedTuple):
+    """A point for each sample, with the gradient and the loss there."""
 
-    def __init__(self, x: Tensor, margin: Tensor, known: Tensor, history: list[Tensor] | None) -> None:
-        self.x, self.margin, self.known, self.history = x, margin, known, history
-        self.gradients = 0
-        self.zeros = torch.zeros((), dtype=torch.long, device=x.device)
+    point: Tensor
+    gradient: Tensor
+    value: Tensor
+
+    def but(self, rows: Tensor, other: "_Seen") -> "_Seen":
+        """These, but `other` in the rows that are true."""
+        pairs = zip(self, other, strict=True)
+        return _Seen(*(torch.where(per_sample(rows, new), new, old) for old, new in pairs))
 
 
 class _State(NamedTuple):
     """The samples that still climb; one row each."""
 
     rows: Tensor
-    centre: Tensor
-    point: Tensor
+    now: _Seen
     before: Tensor  # the point before
-    gradient: Tensor
-    value: Tensor
-    best: Tensor
-    best_gradient: Tensor
-    best_value: Tensor
+    best: _Seen
     step: Tensor
     climbed: Tensor  # steps since the last checkpoint that climbed
     checked_value: Tensor  # best value at the last checkpoint
@@ -140,159 +127,150 @@ class _State(NamedTuple):
     entries: Tensor  # l1: share of entries that a step changes
     changed: Tensor  # l1: number of entries changed at the last checkpoint
 
+    def only(self, left: Tensor) -> "_State":
+        """The samples that are true in `left`."""
+        rows, now, before, best, *others = self
+        now, best = (_Seen(*(values[left] for values in seen)) for seen in (now, best))
+        return _State(rows[left], now, before[left], best, *(values[left] for values in others))
 
-def _climb(
-    model: nn.Module,
-    x: Tensor,
-    labels: Tensor,
-    objective: Objective,
-    start: Tensor,
-    *,
-    epsilon: float,
-    steps: int,
-    norm: Norm,
-    found: _Found,
-    stop: bool,
-    counts: bool = True,
-    fresh: bool = True,
-) -> Tensor:
-    """One ascent of the samples that are not settled; returns the best point of each.
 
-    Points inside the ball are handed to `found`, unless `counts` says that they are outside. With `stop` a
-    sample is left alone as soon as it is fooled.
-    """
-    ends = start.clone()
-    checks = range(0, steps, max(1, int(CHECK_EVERY * steps))) if norm == "l1" else checkpoints(steps)
-    windows = {after: after - before for before, after in pairwise([0, *sorted(set(checks))])}
+@dataclass
+class _Ascents:
+    """All ascents of a batch, and what they have found so far."""
 
-    def look(points: Tensor, rows: Tensor) -> tuple[InputGradient, Tensor]:
-        seen = objective_gradient(model, points, lambda logits: objective(logits, rows))
-        found.gradients += len(rows)
-        found.zeros += is_zero(seen.gradient).sum()
-        if counts:
-            margin = logit_margin(seen.logits.float(), labels[rows])
-            better = margin > found.margin[rows]
-            found.x[rows[better]], found.margin[rows[better]] = points[better], margin[better]
-        wrong = seen.logits.argmax(1) != labels[rows]
-        if stop:
-            found.known[rows[wrong]] = seen.logits.argmax(1)[wrong]
-            # The first point that fools is the example, whatever its margin.
-            found.x[rows[wrong]] = points[wrong]
-        return seen, wrong
+    model: nn.Module
+    x: Tensor
+    labels: Tensor
+    norm: Norm
+    epsilon: float
+    steps: int
+    known: Tensor
+    early_stop: bool = False
+    history: list[Tensor] | None = None
 
-    rows = (found.known < 0).nonzero().squeeze(1)
-    if not len(rows):
+    def __post_init__(self) -> None:
+        self.found = self.x.clone()
+        self.margin = torch.full((len(self.x),), -torch.inf, device=self.x.device)
+        self.gradients = 0
+        self.zeros: int | Tensor = 0
+
+    def climb(self, objective: Objective, start: Tensor, factor: float = 1.0, share: float = 1.0) -> Tensor:
+        """One ascent of the samples that are not settled; returns the best point of each.
+
+        It has a `share` of the steps, and `factor` times epsilon. Only points inside epsilon itself count as
+        found, and only there a sample can be fooled.
+        """
+        ends = start.clone()
+        epsilon, steps = factor * self.epsilon, max(1, round(share * self.steps))
+        inside = factor == 1
+        stop = inside and self.early_stop
+        checks = checkpoints(steps)
+        if self.norm == "l1":
+            checks = list(range(0, steps, max(1, int(CHECK_EVERY * steps))))
+        windows = {after: after - before for before, after in pairwise([0, *sorted(set(checks))])}
+        rows = (self.known < 0).nonzero().squeeze(1)
+        if not len(rows):
+            return ends
+        seen, wrong = self._look(objective, start[rows], rows, inside)
+        state = self._begin(rows, seen, epsilon, fresh=factor == STAGES[0][0])
+        for number in range(1, steps + 1):
+            if stop:
+                state = state.only(~wrong)
+                if not len(state.rows):
+                    break
+            moved = self._moved(state, epsilon, first=number == 1)
+            seen, wrong = self._look(objective, moved, state.rows, inside)
+            state = state._replace(
+                now=seen,
+                before=state.now.point,
+                best=state.best.but(seen.value > state.best.value, seen),
+                climbed=state.climbed + (seen.value > state.now.value),
+            )
+            if self.history is not None and inside:
+                line = torch.full((len(self.x),), torch.nan, device=self.x.device)
+                line[state.rows] = state.best.value
+                self.history.append(line)
+            if number in windows:
+                state = self._checked(state, PROGRESS * windows[number], epsilon)
+            ends[state.rows] = state.best.point
         return ends
-    seen, wrong = look(start[rows], rows)
-    state = _begin(rows, x, start, seen, epsilon, norm, fresh)
-    for number in range(1, steps + 1):
-        if stop:
-            state = _State(*(values[~wrong] for values in state))
-            if not len(state.rows):
-                break
-        moved = _moved(state, epsilon, norm, first=number == 1)
-        seen, wrong = look(moved, state.rows)
-        state = _arrived(state, moved, seen)
-        if found.history is not None and counts:
-            line = torch.full((len(x),), torch.nan, device=x.device)
-            line[state.rows] = state.best_value
-            found.history.append(line)
-        if number in windows:
-            state = _checked(state, PROGRESS * windows[number], epsilon, norm)
-        ends[state.rows] = state.best
-    return ends
 
+    def _look(self, objective: Objective, points: Tensor, rows: Tensor, inside: bool) -> tuple[_Seen, Tensor]:
+        """Gradients and losses at these points, and which of them fool the network."""
+        gradient, logits, values = objective_gradient(self.model, points, lambda z: objective(z, rows))
+        self.gradients += len(rows)
+        self.zeros += is_zero(gradient).sum()
+        classes = logits.argmax(1)
+        wrong = classes != self.labels[rows]
+        if inside:
+            margin = logit_margin(logits.float(), self.labels[rows])
+            better = margin > self.margin[rows]
+            self.found[rows[better]], self.margin[rows[better]] = points[better], margin[better]
+        if inside and self.early_stop:
+            self.known[rows[wrong]] = classes[wrong]
+            # The first point that fools is the example, whatever its margin.
+            self.found[rows[wrong]] = points[wrong]
+        return _Seen(points, gradient, values.float()), wrong
 
-def _begin(
-    rows: Tensor, x: Tensor, start: Tensor, seen: InputGradient, epsilon: float, norm: Norm, fresh: bool
-) -> _State:
-    values = seen.values.float()
-    changed = (start != x)[rows].flatten(1).float().mean(1)
-    zeros = torch.zeros_like(values)
-    return _State(
-        rows,
-        x[rows],
-        start[rows],
-        start[rows],
-        seen.gradient,
-        values,
-        start[rows],
-        seen.gradient,
-        values,
-        step=zeros + (epsilon if norm == "l1" else 2 * epsilon),
-        climbed=zeros,
-        checked_value=values,
-        shortened=zeros.bool(),
-        entries=zeros + FIRST_ENTRIES if fresh else changed / SHRINK,
-        changed=zeros + x[0].numel() if fresh else changed * x[0].numel(),
-    )
+    def _begin(self, rows: Tensor, seen: _Seen, epsilon: float, fresh: bool) -> _State:
+        changed = (seen.point != self.x[rows]).flatten(1).float().mean(1)
+        zeros = torch.zeros_like(seen.value)
+        return _State(
+            rows,
+            now=seen,
+            before=seen.point,
+            best=seen,
+            step=zeros + (epsilon if self.norm == "l1" else 2 * epsilon),
+            climbed=zeros,
+            checked_value=seen.value,
+            shortened=zeros.bool(),
+            entries=zeros + FIRST_ENTRIES if fresh else changed / SHRINK,
+            changed=zeros + self.x[0].numel() if fresh else changed * self.x[0].numel(),
+        )
 
+    def _moved(self, state: _State, epsilon: float, first: bool) -> Tensor:
+        """One step along the gradient and back into the ball; but in l1, mixed with the step before."""
+        point, centre = state.now.point, self.x[state.rows]
+        step = per_sample(state.step, point) * steepest(state.now.gradient, self.norm, state.entries)
+        target = project(point + step, centre, epsilon, True, self.norm)
+        if self.norm == "l1" or first:
+            return target
+        mixed = point + MOMENTUM * (target - point) + (1 - MOMENTUM) * (point - state.before)
+        return project(mixed, centre, epsilon, True, self.norm)
 
-def _moved(state: _State, epsilon: float, norm: Norm, first: bool) -> Tensor:
-    """One step along the gradient and back into the ball; but in l1, mixed with the step before."""
-    step = per_sample(state.step, state.point) * steepest(state.gradient, norm, state.entries)
-    target = project(state.point + step, state.centre, epsilon, True, norm)
-    if norm == "l1" or first:
-        return target
-    inertia = (1 - MOMENTUM) * (state.point - state.before)
-    mixed = state.point + MOMENTUM * (target - state.point) + inertia
-    return project(mixed, state.centre, epsilon, True, norm)
+    def _checked(self, state: _State, enough: float, epsilon: float) -> _State:
+        """Adapt the step at a checkpoint, and send samples back to their best point.
 
-
-def _arrived(state: _State, moved: Tensor, seen: InputGradient) -> _State:
-    values = seen.values.float()
-    better = values > state.best_value
-    wide = per_sample(better, moved)
-    return state._replace(
-        point=moved,
-        before=state.point,
-        gradient=seen.gradient,
-        value=values,
-        best=torch.where(wide, moved, state.best),
-        best_gradient=torch.where(wide, seen.gradient, state.best_gradient),
-        best_value=torch.where(better, values, state.best_value),
-        climbed=state.climbed + (values > state.value),
-    )
-
-
-def _checked(state: _State, enough: float, epsilon: float, norm: Norm) -> _State:
-    """Adapt the step at a checkpoint, and send samples back to their best point.
-
-    In l2 and linf the step is halved where it is too long, from the best point on: where too few steps
-    climbed, or where neither step nor best value changed since before. In l1 the number of entries adapts to
-    those of the best point: where they have become fewer, go back there with long steps; else make steps
-    shorter.
-    """
-    if norm == "l1":
-        changed = (state.best != state.centre).flatten(1).sum(1).to(state.step)
-        back = changed < 0.95 * state.changed
-        shorter = (state.step / SHRINK).clamp_min(SMALLEST_STEP * epsilon)
-        step = torch.where(back, torch.full_like(shorter, epsilon), shorter)
-        entries = changed / state.centre[0].numel() / SHRINK
-        state = state._replace(step=step, entries=entries, changed=changed)
-    else:
-        stuck = ~state.shortened & (state.best_value <= state.checked_value)
-        back = (state.climbed < enough) | stuck
-        step, value = torch.where(back, state.step / 2, state.step), state.best_value
-        climbed = torch.zeros_like(state.climbed)
-        state = state._replace(step=step, climbed=climbed, checked_value=value, shortened=back)
-    wide = per_sample(back, state.point)
-    return state._replace(
-        point=torch.where(wide, state.best, state.point),
-        gradient=torch.where(wide, state.best_gradient, state.gradient),
-        value=torch.where(back, state.best_value, state.value),
-    )
+        In l2 and linf the step is halved where it is too long, from the best point on: where too few steps
+        climbed, or where neither step nor best value changed since before. In l1 the number of entries
+        adapts to those of the best point: where they have become fewer, go back there with long steps; else
+        make steps shorter.
+        """
+        if self.norm == "l1":
+            changed = (state.best.point != self.x[state.rows]).flatten(1).sum(1).to(state.step)
+            back = changed < 0.95 * state.changed
+            shorter = (state.step / SHRINK).clamp_min(SMALLEST_STEP * epsilon)
+            step = torch.where(back, torch.full_like(shorter, epsilon), shorter)
+            entries = changed / self.x[0].numel() / SHRINK
+            state = state._replace(step=step, entries=entries, changed=changed)
+        else:
+            stuck = ~state.shortened & (state.best.value <= state.checked_value)
+            back = (state.climbed < enough) | stuck
+            step, value = torch.where(back, state.step / 2, state.step), state.best.value
+            climbed = torch.zeros_like(state.climbed)
+            state = state._replace(step=step, climbed=climbed, checked_value=value, shortened=back)
+        return state._replace(now=state.now.but(back, state.best))
 
 
 class APGD(BallAttack):
     """Every epsilon has ascents of its own; a sample that a smaller one fooled has none."""
 
-    loss: Annotated[APGDLoss, Field(description="xent, log_odds, margin, dlr or dlr_targeted")] = "xent"
+    loss: APGDLoss = "xent"
     steps: Count
     restarts: Count = 1
     targets: Count = 9
 
     @override
-    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        keys = self.model_dump(include={"steps", "loss", "restarts", "targets"})
-        return self.nested(partial(apgd_examples, model, seed=seed, **keys), clean, early_stop)
+    def at_epsilon(self, model: nn.Module, seed: int) -> AtEpsilon:
+        keys = self.model_dump(include={"steps", "norm", "loss", "restarts", "targets"})
+        return partial(apgd_examples, model, seed=seed, **keys)

@@ -9,6 +9,7 @@ import pkgutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -16,10 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from lmsweep.attacks.balls import Norm, per_sample
-from lmsweep.attacks.trajectory import AttackLoss, Examples, fooled
+from lmsweep.attacks.trajectory import Examples, fooled
 from lmsweep.errors import ConfigError
 
-# Each description completes the sentence "it must be ..." in the error a user sees.
+# Each description completes "it must be ..." in the error a user sees; a Literal describes itself.
 NonNegative = Annotated[float, Field(ge=0)]
 # Not strict, so that a list of YAML becomes a tuple.
 Strengths = Annotated[
@@ -28,9 +29,9 @@ Strengths = Annotated[
 Positive = Annotated[float, Field(gt=0, description="a number > 0")]
 Count = Annotated[int, Field(ge=1, description="a whole number >= 1")]
 Flag = Annotated[bool, Field(description="true or false")]
-Loss = Annotated[AttackLoss, Field(description="xent, log_odds, margin or dlr")]
-NormName = Annotated[Norm, Field(description="l1, l2 or linf")]
-Target = Annotated[Literal["none", "least_likely"], Field(description="none or least_likely")]
+Target = Literal["none", "least_likely"]
+# (x, labels, *, epsilon, settled, early_stop): an attack with all its other keys, at one epsilon.
+AtEpsilon = Callable[..., Examples]
 
 
 @dataclass(frozen=True)
@@ -88,21 +89,24 @@ class Attack(BaseModel):
 
 
 class EpsilonAttack(Attack):
-    """An attack inside the balls of radius epsilon around the images, in the largest change of a pixel."""
+    """An attack inside the balls of radius epsilon around the images."""
 
     epsilons: Strengths
-    target: Target = "none"
-    clip_pixels: Flag = True
-    early_stop: Flag = True
 
     @property
     def strengths(self) -> tuple[float, ...]:
         """The epsilons."""
         return self.epsilons
 
-    def one_by_one(
-        self, attack: Callable[..., Examples], clean: Clean, early_stop: bool
-    ) -> Iterator[Examples]:
+
+class AimedAttack(EpsilonAttack):
+    """An attack that may have a target class, and may leave [0, 1]."""
+
+    target: Target = "none"
+    clip_pixels: Flag = True
+    early_stop: Flag = True
+
+    def one_by_one(self, attack: AtEpsilon, clean: Clean, early_stop: bool) -> Iterator[Examples]:
         """Call `attack` for each epsilon, with the keys that all attacks of this kind have."""
         labels, targeted = clean.aim(self.target)
         settled = clean.settled(labels, targeted, early_stop)
@@ -111,39 +115,39 @@ class EpsilonAttack(Attack):
             yield attack(clean.x, labels, epsilon=epsilon, settled=settled, **keys)
 
 
-class BallAttack(Attack):
+class BallAttack(EpsilonAttack):
     """An attack inside balls of several norms and inside [0, 1], without a target class.
 
     Such attacks take the epsilons in ascending order: an example of a smaller ball lies in every larger one,
     so with early stop a sample that is fooled once costs nothing at larger epsilons.
     """
 
-    epsilons: Strengths
-    norm: NormName = "linf"
+    always_stops: ClassVar[bool] = False  # whether a sample that is fooled is always left alone
+
+    norm: Norm = "linf"
     early_stop: Flag = True
 
-    @property
-    def strengths(self) -> tuple[float, ...]:
-        """The epsilons."""
-        return self.epsilons
+    @abstractmethod
+    def at_epsilon(self, model: nn.Module, seed: int) -> AtEpsilon:
+        """The attack at any one epsilon; `model` is inside `frozen`."""
 
-    def nested(self, attack: Callable[..., Examples], clean: Clean, early_stop: bool) -> Iterator[Examples]:
-        """Call `attack` for each epsilon, from the smallest on, and yield in the order of the epsilons."""
+    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+        """Yield the examples in the order of the epsilons; they are made from the smallest on."""
+        early_stop = early_stop or self.always_stops
         settled = clean.settled(clean.y, targeted=False, early_stop=early_stop)
+        attack = self.at_epsilon(model, seed)
         found: dict[float, Examples] = {}
         x = clean.x
         for epsilon in sorted(set(self.strengths)):
-            new = attack(
-                clean.x, clean.y, epsilon=epsilon, norm=self.norm, settled=settled, early_stop=early_stop
-            )
-            if early_stop and settled is not None:
+            new = attack(clean.x, clean.y, epsilon=epsilon, settled=settled, early_stop=early_stop)
+            if settled is not None:
                 x = torch.where(per_sample(settled >= 0, x), x, new.x)
                 settled, new = new.settled, new._replace(x=x)
             found[epsilon] = new
         yield from (found[epsilon] for epsilon in self.strengths)
 
 
-class BudgetAttack(EpsilonAttack):
+class BudgetAttack(AimedAttack):
     """An attack that takes signal-to-noise ratios instead of epsilons when `snrs` is given."""
 
     epsilons: Strengths = ()
@@ -178,14 +182,13 @@ class BudgetAttack(EpsilonAttack):
 
 def attack_class(kind: str) -> type[Attack]:
     """The attack in the module `kind`: a module of this package, or any other by its dotted name."""
-    package = importlib.import_module(str(__package__))
     problem: object = "no attack is defined there"
     try:
         found = _attack_in(kind if "." in kind else f"{__package__}.{kind}")
     except ImportError as error:
         found, problem = None, error
     if found is None:
-        modules = [module.name for module in pkgutil.iter_modules(package.__path__)]
+        modules = [name for _, name, _ in pkgutil.iter_modules([str(Path(__file__).parent)])]
         names = ", ".join(name for name in modules if _attack_in(f"{__package__}.{name}"))
         raise ConfigError(
             f"attack.kind={kind} is not allowed ({problem}): it must be {names}, or package.module of an "

@@ -1,15 +1,13 @@
 """AutoAttack itself (Croce & Hein, 2020), from the package pyautoattack: the oracle for our own ensemble."""
 
 import logging
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from lmsweep.attacks.attack import BallAttack, Clean
+from lmsweep.attacks.attack import AtEpsilon, BallAttack
 from lmsweep.attacks.balls import Norm
 from lmsweep.attacks.trajectory import Examples
 from lmsweep.errors import UserError
@@ -18,16 +16,15 @@ NAMES: dict[Norm, str] = {"l1": "L1", "l2": "L2", "linf": "Linf"}
 
 
 class AutoAttack(BallAttack):
-    """One evaluation per epsilon, of the samples that no smaller one fooled; it always stops early."""
+    """One evaluation per epsilon, of the samples that no smaller one fooled."""
 
     transfers = False
+    always_stops = True
 
-    version: Annotated[Literal["standard", "plus", "rand"], Field(description="standard, plus or rand")] = (
-        "standard"
-    )
+    version: Literal["standard", "plus", "rand"] = "standard"
 
     @override
-    def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
+    def at_epsilon(self, model: nn.Module, seed: int) -> AtEpsilon:
         def attack(x: Tensor, labels: Tensor, *, epsilon: float, settled: Tensor, **_: object) -> Examples:
             rows = (settled < 0).nonzero().squeeze(1)
             if epsilon == 0 or not len(rows):
@@ -39,7 +36,7 @@ class AutoAttack(BallAttack):
             known[rows] = torch.where(classes != labels[rows], classes, -1)
             return Examples(best, known)
 
-        return self.nested(attack, clean, early_stop=True)
+        return attack
 
     def _reference(self, model: nn.Module, x: Tensor, labels: Tensor, epsilon: float, seed: int) -> Tensor:
         try:

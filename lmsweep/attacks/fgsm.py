@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from lmsweep.attacks.attack import BudgetAttack, Clean, Loss
+from lmsweep.attacks.attack import BudgetAttack, Clean
 from lmsweep.attacks.balls import per_sample, project
 from lmsweep.attacks.trajectory import AttackLoss, Examples, input_gradient, is_zero, scale_to_snr, unsettled
 from lmsweep.margin.temporary import frozen
@@ -55,7 +55,7 @@ class FGSM(BudgetAttack):
 
     seeded = False
 
-    loss: Loss = "xent"
+    loss: AttackLoss = "xent"
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:

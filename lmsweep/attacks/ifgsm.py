@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from typing_extensions import override
 
-from lmsweep.attacks.attack import BudgetAttack, Clean, Loss, Positive
+from lmsweep.attacks.attack import BudgetAttack, Clean, Positive
 from lmsweep.attacks.balls import per_sample
 from lmsweep.attacks.fgsm import fgsm_direction
 from lmsweep.attacks.trajectory import AttackLoss, Examples, Stop, scale_to_snr, trajectory, unsettled
@@ -65,7 +65,7 @@ class IFGSM(BudgetAttack):
 
     seeded = False
 
-    loss: Loss = "xent"
+    loss: AttackLoss = "xent"
     alpha: Positive
     steps: Annotated[
         int | None, Field(ge=1, description="a whole number >= 1, or null for the least that reaches epsilon")
@@ -104,19 +104,16 @@ class IFGSM(BudgetAttack):
             found = dict(zip(sorted(self.strengths), walk(stops, settled=settled), strict=True))
             yield from (found[epsilon] for epsilon in self.strengths)
         else:
-            steps = {e: iterations(e, self.alpha, self.steps) if e > 0 else 0 for e in self.strengths}
             # Steps that no ball cuts, well short of its edge, where rounding could decide.
-            free = {e: max(0, math.floor(e / self.alpha - 0.01)) for e in sorted(steps)}
+            free = {e: max(0, math.floor(e / self.alpha - 0.01)) for e in sorted(self.strengths)}
             shared = walk([Stop(e, count) for e, count in free.items()], settled=settled)
             found = dict(zip(free, shared, strict=True))
             for e in self.strengths:
                 first = found[e]
                 known = first.settled if early_stop else None
-                (rest,) = walk([Stop(e, steps[e] - free[e])], settled=known, start=first.x)
-                yield rest._replace(
-                    gradients=first.gradients + rest.gradients,
-                    zero_gradients=first.zero_gradients + rest.zero_gradients,
-                )
+                stop = Stop(e, self.steps - free[e] if e > 0 else 0)
+                (rest,) = walk([stop], settled=known, start=first.x)
+                yield rest.after(first)
 
     def _at_snr(self, model: nn.Module, x: Tensor, labels: Tensor, budget: float, climb: Any) -> Examples:
         """Walk inside the ball that FGSM needs for the budget (dB), then stretch what was found to it.
@@ -127,16 +124,15 @@ class IFGSM(BudgetAttack):
         sign, _ = fgsm_direction(model, x, labels, loss=self.loss, targeted=climb["targeted"])
         sizes = scale_to_snr(x, sign, budget, clip_pixels=self.clip_pixels)
         counts = [self.steps or max(1, iterations(size, self.alpha)) for size in sizes.tolist()]
-        end, gradients = x.clone(), 0
-        zeros: int | Tensor = 0
+        end, walked = x.clone(), unsettled(x)
         for count in sorted(set(counts)):
             rows = torch.tensor([i for i, wanted in enumerate(counts) if wanted == count], device=x.device)
             epsilon = per_sample(sizes[rows], x)
             stop = Stop(epsilon, count)
             (found,) = trajectory(model, x[rows], labels[rows], [stop], alpha=epsilon / count, **climb)
             end[rows] = found.x
-            gradients, zeros = gradients + found.gradients, zeros + found.zero_gradients
+            walked = walked.after(found)
         change = end - x
         factor = scale_to_snr(x, change, budget, clip_pixels=self.clip_pixels)
         moved = x + per_sample(factor, x) * change
-        return unsettled(moved.clamp(0.0, 1.0) if self.clip_pixels else moved, gradients, zeros)
+        return walked._replace(x=moved.clamp(0.0, 1.0) if self.clip_pixels else moved)

@@ -1,13 +1,13 @@
 """The smallest perturbation that changes the class of a sample; foolbox searches for it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from lmsweep.attacks.attack import BallAttack, Clean, Count
+from lmsweep.attacks.attack import AtEpsilon, BallAttack, Clean, Count
 from lmsweep.attacks.balls import ORDERS, Norm, lengths, per_sample, project
 from lmsweep.attacks.trajectory import Examples, unsettled
 from lmsweep.margin import margin_distance
@@ -96,6 +96,35 @@ class MinimalNorm(BallAttack):
     """DDN, FMN and DeepFool; an example counts for every ball that it lies in."""
 
     steps: Count
+
+    @override
+    def at_epsilon(self, model: nn.Module, seed: int) -> AtEpsilon:
+        once: list[Tensor] = []  # for the samples that are left at first; those left later are among them
+
+        def attack(x: Tensor, labels: Tensor, *, epsilon: float, settled: Tensor, **_: object) -> Examples:
+            if epsilon == 0:
+                return Examples(x, settled)
+            if not once:
+                once.extend(self._nearest(model, x, labels, settled < 0, seed))
+            images, distances, classes = once
+            reached = (settled < 0) & (distances <= epsilon)
+            changed = torch.where(per_sample(reached, x), images, x)
+            return Examples(changed, torch.where(reached, classes, settled))
+
+        return attack
+
+    def _nearest(
+        self, model: nn.Module, x: Tensor, labels: Tensor, rows: Tensor, seed: int
+    ) -> Sequence[Tensor]:
+        """For these rows the nearest images of other classes, their distances and their classes."""
+        images, classes = x.clone(), labels.clone()
+        distances = torch.full((len(x),), torch.inf, device=x.device)
+        images[rows], distances[rows] = minimal_examples(
+            model, x[rows], labels[rows], norm=self.norm, steps=self.steps, seed=seed
+        )
+        with torch.no_grad():
+            classes[rows] = model(images[rows]).argmax(1)
+        return images, distances.masked_fill(classes == labels, torch.inf), classes
 
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:

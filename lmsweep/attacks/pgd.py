@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from typing_extensions import override
 
-from lmsweep.attacks.attack import Clean, Count, EpsilonAttack, Loss, NormName
+from lmsweep.attacks.attack import AimedAttack, Clean, Count
 from lmsweep.attacks.balls import Norm, per_sample, random_points
 from lmsweep.attacks.trajectory import (
     AttackLoss,
@@ -55,27 +55,19 @@ def pgd_examples(
     everyone = settled is None and not early_stop
     best = unsettled(x) if settled is None else Examples(x, settled)
     best_margin = torch.full((len(x),), -torch.inf, device=x.device)
+    alpha = 2.5 * epsilon / steps if alpha is None else alpha
     stop = Stop(epsilon, steps if epsilon > 0 else 0)
+    climb = partial(
+        trajectory, model, x, labels, [stop], loss=loss, targeted=targeted, clip_pixels=clip_pixels
+    )
     for restart in range(restarts):
         generator = torch.Generator().manual_seed(derive_seed(seed, f"pgd/{restart}"))
         start = random_points(x, epsilon, norm, clip_pixels, generator, share) if random_start else x
         open_ = best.settled < 0
         if early_stop and not bool(open_.any()):
             break
-        (found,) = trajectory(
-            model,
-            x,
-            labels,
-            [stop],
-            alpha=2.5 * epsilon / steps if alpha is None else alpha,
-            loss=loss,
-            targeted=targeted,
-            clip_pixels=clip_pixels,
-            norm=norm,
-            start=start,
-            settled=None if everyone else best.settled,
-            early_stop=early_stop,
-        )
+        left = None if everyone else best.settled
+        (found,) = climb(alpha=alpha, norm=norm, start=start, settled=left, early_stop=early_stop)
         if restarts == 1 and everyone:
             return found  # there is nothing to compare it with
         if early_stop:
@@ -89,28 +81,24 @@ def pgd_examples(
             better = open_ & (margin > best_margin)
             best_margin = torch.where(better, margin, best_margin)
             known = best.settled
-        best = Examples(
-            torch.where(per_sample(better, x), found.x, best.x),
-            known,
-            best.gradients + found.gradients,
-            best.zero_gradients + found.zero_gradients,
-        )
+        x_best = torch.where(per_sample(better, x), found.x, best.x)
+        best = found._replace(x=x_best, settled=known).after(best)
     return best
 
 
 pgd = standalone(pgd_examples)
 
 
-class PGD(EpsilonAttack):
+class PGD(AimedAttack):
     """Random starts, so every epsilon has paths of its own."""
 
-    loss: Loss = "xent"
+    loss: AttackLoss = "xent"
     steps: Count
     alpha: Annotated[
         float | None, Field(gt=0, description="a number > 0, or null for 2.5 * epsilon / steps")
     ] = None
     restarts: Count = 1
-    norm: NormName = "linf"
+    norm: Norm = "linf"
 
     @override
     def identity(self, *, transfer: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from lmsweep.attacks.attack import Clean, Count, EpsilonAttack
+from lmsweep.attacks.attack import AimedAttack, AtEpsilon, Clean, Count
 from lmsweep.attacks.balls import per_sample, project
 from lmsweep.attacks.trajectory import Examples, fooled, logit_margin, standalone, unsettled
 from lmsweep.seeds import derive_seed
@@ -103,7 +103,7 @@ def _proposal(images: Tensor, query: int, queries: int, generator: torch.Generat
     return inside, (2.0 * signs - 1).to(images)
 
 
-class RandomSearch(EpsilonAttack):
+class RandomSearch(AimedAttack):
     """Random squares, without gradients."""
 
     queries: Count
@@ -113,7 +113,10 @@ class RandomSearch(EpsilonAttack):
         # Searches before had another schedule.
         return {**super().identity(transfer=transfer), "first_share": FIRST_SHARE}
 
+    def at_epsilon(self, model: nn.Module, seed: int) -> AtEpsilon:
+        """The search at any one epsilon."""
+        return partial(search_examples, model, queries=self.queries, seed=seed)
+
     @override
     def examples(self, model: nn.Module, clean: Clean, *, seed: int, early_stop: bool) -> Iterator[Examples]:
-        search = partial(search_examples, model, queries=self.queries, seed=seed)
-        return self.one_by_one(search, clean, early_stop)
+        return self.one_by_one(self.at_epsilon(model, seed), clean, early_stop)

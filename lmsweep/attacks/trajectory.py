@@ -8,7 +8,7 @@ epsilons are the same path, left at different steps.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Concatenate, Literal, NamedTuple, ParamSpec, get_args
+from typing import Concatenate, Literal, NamedTuple, ParamSpec
 
 import torch
 import torch.nn.functional as F
@@ -31,16 +31,9 @@ def attack_loss(logits: Tensor, labels: Tensor, loss: AttackLoss) -> Tensor:
     class minus the label's, as in Carlini & Wagner, 2017) has a gradient wherever the network has one, and so
     has the difference of logits ratio, which a factor before all logits does not change either.
     """
-    precise = logits if logits.dtype == torch.float64 else logits.float()
-    if loss == "xent":
-        return F.cross_entropy(precise, labels, reduction="none")
-    if loss == "log_odds":
-        return soft_logit_margin(precise, labels)
-    if loss == "margin":
-        return logit_margin(precise, labels)
-    if loss == "dlr":
-        return logits_ratio(precise, labels)
-    raise ValueError(f"loss={loss!r} is not allowed: it must be one of {', '.join(get_args(AttackLoss))}")
+    if loss not in LOSSES:
+        raise ValueError(f"loss={loss!r} is not allowed: it must be one of {', '.join(LOSSES)}")
+    return LOSSES[loss](logits if logits.dtype == torch.float64 else logits.float(), labels)
 
 
 def logit_margin(logits: Tensor, labels: Tensor) -> Tensor:
@@ -73,6 +66,14 @@ def logits_ratio(logits: Tensor, labels: Tensor, targets: Tensor | None = None) 
         return logit_margin(logits, labels) / (order[:, 0] - third + 1e-12)
     lead = (logits.gather(1, targets.unsqueeze(1)) - logits.gather(1, labels.unsqueeze(1))).squeeze(1)
     return lead / (order[:, 0] - (third + fourth) / 2 + 1e-12)
+
+
+LOSSES: dict[AttackLoss, Callable[[Tensor, Tensor], Tensor]] = {
+    "xent": functools.partial(F.cross_entropy, reduction="none"),
+    "log_odds": soft_logit_margin,
+    "margin": logit_margin,
+    "dlr": logits_ratio,
+}
 
 
 class InputGradient(NamedTuple):
@@ -123,12 +124,15 @@ class Examples(NamedTuple):
     gradients: int = 0  # how many were computed on the way
     zero_gradients: int | Tensor = 0  # how many of them were exactly zero; on the device until read
 
+    def after(self, earlier: "Examples") -> "Examples":
+        """The same examples, with the gradients on the way to earlier ones counted too."""
+        zeros = earlier.zero_gradients + self.zero_gradients
+        return self._replace(gradients=earlier.gradients + self.gradients, zero_gradients=zeros)
 
-def unsettled(x: Tensor, gradients: int = 0, zero_gradients: int | Tensor = 0) -> Examples:
+
+def unsettled(x: Tensor) -> Examples:
     """Examples whose predictions have not been looked at."""
-    return Examples(
-        x, torch.full((len(x),), -1, dtype=torch.long, device=x.device), gradients, zero_gradients
-    )
+    return Examples(x, torch.full((len(x),), -1, dtype=torch.long, device=x.device))
 
 
 def standalone(
@@ -188,7 +192,7 @@ def trajectory(
     rows = torch.arange(len(x), device=x.device) if everyone else (known < 0).nonzero().squeeze(1)
     widest = stops[-1].epsilon
     count = step = 0
-    zeros = torch.zeros((), dtype=torch.long, device=x.device)
+    zeros: int | Tensor = 0
     for stop in stops:
         while step < stop.steps and len(rows):
             alive: Tensor | slice = slice(None) if everyone else rows

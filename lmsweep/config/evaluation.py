@@ -35,8 +35,8 @@ class StoredRunsConfig(MeasuredConfig):
     """What every command over stored runs has."""
 
     runs: Annotated[list[str], Field(description="a list of run ids")]
-    checkpoint: Annotated[Literal["best", "last"], Field(description="best or last")]
-    split: Annotated[Literal["test", "val", "train"], Field(description="test, val or train")]
+    checkpoint: Literal["best", "last"]
+    split: Literal["test", "val", "train"]
     root: Name
     outputs: Name
     trust: Annotated[str, Field(description="names of packages, separated by spaces")] = ""
@@ -49,10 +49,7 @@ class StoredRunsConfig(MeasuredConfig):
         batch_size counts: it decides which random numbers a sample gets, and where nothing is random still
         how sums are rounded, so that a sample on the boundary can fall to the other side.
         """
-        config = self.model_dump()
-        for key in ("runs", "accelerator", "threads", "root", "outputs", "trust"):
-            del config[key]
-        return config
+        return self.model_dump(exclude={"runs", "accelerator", "threads", "root", "outputs", "trust"})
 
 
 class EvaluationConfig(StoredRunsConfig):

@@ -1,6 +1,6 @@
 """What a value of a configuration can be, and one clear sentence for everything else.
 
-Each description completes the sentence "it must be ..." in the error a user sees.
+Each description completes the sentence "it must be ..." in the error a user sees; a Literal describes itself.
 """
 
 import json
@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
@@ -54,7 +54,7 @@ Fraction = Annotated[float, Field(gt=0, le=1, description="a number in (0, 1]")]
 Unit = Annotated[float, Field(ge=0, le=1, description="a number in [0, 1]")]
 Flag = Annotated[bool, Field(description="true or false")]
 Name = Annotated[str, Field(min_length=1, description="a name")]
-Accelerator = Annotated[Literal["auto", "cpu", "gpu"], Field(description="auto, cpu or gpu")]
+Accelerator = Literal["auto", "cpu", "gpu"]
 
 
 class Node(BaseModel):
@@ -138,8 +138,15 @@ def invalid_value(schema: Schema, error: Mapping[str, Any], where: str, group: s
     key = ".".join([*above, *path[: len(fields)]])
     typed = json.dumps(error["input"]) if isinstance(error["input"], bool | None) else error["input"]
     problem = " is missing" if error["type"] == "missing" else f"={typed} is not allowed"
-    allowed = (fields[-1].description if fields else None) or "a group of keys"
+    allowed = _words(fields[-1]) if fields else "a group of keys"
     return f"{key}{problem}: it must be {allowed}; change it {where}."
+
+
+def _words(field: FieldInfo) -> str:
+    """What a field may be."""
+    if field.description is None and get_origin(field.annotation) is Literal:
+        return options.one_of(*get_args(field.annotation)).words
+    return field.description or "a group of keys"
 
 
 def hydra_error(schema: Schema, error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """The groups of keys that a run is configured by: `data`, `model`, `optimizer`, and so on.
 
 Values and defaults live in conf/. Each description below completes the sentence "it must be ..." in the
-error a user sees, and doubles as the documentation of the key.
+error a user sees, and doubles as the documentation of the key; a Literal describes itself.
 """
 
 import math
@@ -129,12 +129,12 @@ class MarginConfig(MarginNode):
 class AdversarialConfig(Node):
     """`adversarial`: the arguments of `lmsweep.training.callbacks.adversarial_batch`."""
 
-    kind: Annotated[Literal["none", "fgsm", "pgd"], Field(description="none, fgsm or pgd")]
+    kind: Literal["none", "fgsm", "pgd"]
     epsilon: Positive
     fraction: Fraction
     random_epsilon: Flag
-    label: Annotated[Literal["given", "predicted"], Field(description="given or predicted")]
-    loss: Annotated[Literal["xent", "margin"], Field(description="xent or margin")]
+    label: Literal["given", "predicted"]
+    loss: Literal["xent", "margin"]
     alpha: Positive
     steps: Count
 
@@ -142,10 +142,7 @@ class AdversarialConfig(Node):
 class AcquisitionConfig(Node):
     """`acquisition`: active learning, as `lmsweep.training.acquisition` does it."""
 
-    score: Annotated[
-        Literal["none", "random", "max_entropy", "bald"],
-        Field(description="none, random, max_entropy or bald"),
-    ]
+    score: Literal["none", "random", "max_entropy", "bald"]
     start_per_class: Count
     added: Count
     rounds: Count
@@ -174,10 +171,7 @@ class TrainerConfig(Node):
     val_every: Count
     gradient_clip: Annotated[float | None, Field(gt=0, description="a number > 0, or null")]
     accelerator: Accelerator
-    precision: Annotated[
-        Literal["32-true", "16-mixed", "bf16-mixed", "64-true"],
-        Field(description="32-true, 16-mixed, bf16-mixed or 64-true"),
-    ]
+    precision: Literal["32-true", "16-mixed", "bf16-mixed", "64-true"]
     threads: Count
     log_every: Count
     # Runs that were stored before these keys existed had one process and none of these speed-ups.
@@ -224,11 +218,11 @@ NO_TELEMETRY = TelemetryConfig(every=0, norm=2.0, layers="even:3", samples=500)
 class TrackingConfig(Node):
     """`tracking`: where the run is mirrored to, beside the store."""
 
-    name: Annotated[Literal["none", "tensorboard", "wandb"], Field(description="none, tensorboard or wandb")]
+    name: Literal["none", "tensorboard", "wandb"]
     # Defaults for trackers that have no use for a key, and for runs stored before the key existed.
     project: Name = "lmsweep"
     entity: Annotated[str | None, Field(min_length=1, description="a user or team, or null")] = None
-    mode: Annotated[Literal["offline", "online"], Field(description="offline or online")] = "offline"
+    mode: Literal["offline", "online"] = "offline"
     patience: NonNegative = 0.0
     pause: NonNegative = 0.0
     examples: Whole = 0

@@ -25,17 +25,12 @@ _PACKAGES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib
 def dotted(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """`{"a": {"b": 1}}` as `{"a.b": 1}`; an empty group is a value."""
     leaves: dict[str, Any] = {}
-    _gather(tree, prefix, leaves)
-    return leaves
-
-
-def _gather(tree: Mapping[str, Any], prefix: str, leaves: dict[str, Any]) -> None:
-    # Into one dictionary, because figures do this for ten thousand runs.
     for key, value in tree.items():
         if isinstance(value, dict) and value:
-            _gather(value, f"{prefix}{key}.", leaves)
+            leaves |= dotted(value, f"{prefix}{key}.")
         else:
             leaves[f"{prefix}{key}"] = value
+    return leaves
 
 
 def drop(tree: dict[str, Any], keys: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 The keys themselves, group by group, are in `lmsweep.config.groups`; here is what they are together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -174,80 +174,63 @@ class RunConfig(Node):
 def parse(config: Mapping[str, Any]) -> RunConfig:
     """Check a composed configuration; raise ConfigError with one sentence about the first thing wrong."""
     run = checked(RunConfig, config)
-    _check_batch(run)
-    _check_standardisation(run)
-    _check_optimizer(run)
-    _check_schedule(run)
-    _check_sampling(run)
-    _check_acquisition(run)
+    for problem in _problems(run):
+        raise ConfigError(problem)
     return run
 
 
-def _check_standardisation(run: RunConfig) -> None:
-    for given, missing in (("mean", "std"), ("std", "mean")):
-        if getattr(run.data, given) is not None and getattr(run.data, missing) is None:
-            raise ConfigError(
-                f"data.{given}={getattr(run.data, given)} is not allowed without data.{missing}: give both, "
-                "or null for no standardisation."
-            )
-
-
-def _check_optimizer(run: RunConfig) -> None:
-    for name in AVERAGES:
-        value = run.optimizer.arguments.get(name, 0)
-        if not isinstance(value, float | int) or not 0 <= value < 1:
-            raise ConfigError(
-                f"optimizer.{name}={value} is not allowed: it must be a number in [0, 1); at 1 or more the "
-                "optimizer's running average grows without end."
-            )
-
-
-def _check_batch(run: RunConfig) -> None:
-    trainer = run.trainer
+def _problems(run: RunConfig) -> Iterator[str]:
+    """What is wrong with values seen together."""
+    data, optimizer, schedule, trainer = run.data, run.optimizer, run.schedule, run.trainer
     if trainer.batch_size % trainer.processes:
-        raise ConfigError(
+        yield (
             f"trainer.batch_size={trainer.batch_size} is not allowed: it must be divisible by "
             f"trainer.devices * trainer.num_nodes = {trainer.processes}, the processes that share a batch."
         )
-
-
-def _check_schedule(run: RunConfig) -> None:
-    if run.optimizer.lr_decay != 1 and not run.schedule.constant:
-        raise ConfigError(
-            f"optimizer.lr_decay={run.optimizer.lr_decay:g} is not allowed with schedule={run.schedule.name} "
+    for given, missing in (("mean", "std"), ("std", "mean")):
+        if getattr(data, given) is not None and getattr(data, missing) is None:
+            yield (
+                f"data.{given}={getattr(data, given)} is not allowed without data.{missing}: give both, "
+                "or null for no standardisation."
+            )
+    for name in AVERAGES:
+        value = optimizer.arguments.get(name, 0)
+        if not isinstance(value, float | int) or not 0 <= value < 1:
+            yield (
+                f"optimizer.{name}={value} is not allowed: it must be a number in [0, 1); at 1 or more the "
+                "optimizer's running average grows without end."
+            )
+    if optimizer.lr_decay != 1 and not schedule.constant:
+        yield (
+            f"optimizer.lr_decay={optimizer.lr_decay:g} is not allowed with schedule={schedule.name} "
             "or schedule.warmup: use schedule=constant without warm-up, or optimizer.lr_decay=1."
         )
-    if run.schedule.warmup >= run.trainer.max_steps:
-        raise ConfigError(
-            f"schedule.warmup={run.schedule.warmup} is not allowed: it must be a whole number below "
-            f"trainer.max_steps={run.trainer.max_steps}."
+    if schedule.warmup >= trainer.max_steps:
+        yield (
+            f"schedule.warmup={schedule.warmup} is not allowed: it must be a whole number below "
+            f"trainer.max_steps={trainer.max_steps}."
         )
-
-
-def _check_sampling(run: RunConfig) -> None:
     if run.method.margin and run.margin.candidates == "sampled":
         try:
             sample_size(run.margin.model_dump())
         except ValueError as error:
-            raise ConfigError(f"margin.{error}.".replace("None", "null")) from None
+            yield f"margin.{error}.".replace("None", "null")
+    if run.acquisition.active:
+        yield from _problems_of_acquisition(run)
 
 
-def _check_acquisition(run: RunConfig) -> None:
+def _problems_of_acquisition(run: RunConfig) -> Iterator[str]:
     options = run.acquisition
-    if not options.active:
-        return
     key = f"acquisition.score={options.score} is not allowed with"
     if run.data.fraction != 1:
-        raise ConfigError(
+        yield (
             f"{key} data.fraction={run.data.fraction:g}: an acquisition chooses from all training images; "
             "use data.fraction=1, or acquisition.score=none."
         )
     if run.trainer.processes > 1:
-        raise ConfigError(
-            f"{key} {run.trainer.processes} processes: use trainer.devices=1 and trainer.num_nodes=1."
-        )
+        yield f"{key} {run.trainer.processes} processes: use trainer.devices=1 and trainer.num_nodes=1."
     if options.score != "random" and options.pool is not None and options.pool < options.added:
-        raise ConfigError(
+        yield (
             f"acquisition.pool={options.pool} is not allowed: it must be at least "
             f"acquisition.added={options.added}, or null for all images."
         )
@@ -269,7 +252,7 @@ OF_THE_SWEEP = ("figure", "grid")
 class Request(Node):
     """How a command treats what the store has already. These keys are about the call, not about a run."""
 
-    retry: Annotated[Literal["failed", "none"], Field(description="failed or none")] = "failed"
+    retry: Literal["failed", "none"] = "failed"
     force: Flag = False
     dry_run: Flag = False
     name: Annotated[

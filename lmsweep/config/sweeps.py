@@ -17,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from pydantic import Field
 
-from lmsweep.config.fields import CountOrNull, Flag, Fraction, Node, checked
+from lmsweep.config.fields import CountOrNull, Flag, Fraction, Node, Whole, checked
 from lmsweep.config.groups import TrackingConfig
 from lmsweep.config.hydra import Composer, as_dict, composed_value, config_folder, plain, product
 from lmsweep.config.run import Request, RunConfig, check_sweepable, split
@@ -25,6 +25,9 @@ from lmsweep.errors import ConfigError
 
 Point = list[str]  # the overrides that make one run of a grid
 Axes = Mapping[str, object]
+Mapped = Annotated[dict[str, Any], Field(min_length=1)]
+Table = dict[str | int | float, Any] | None
+Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # a list of YAML becomes a tuple
 
 RULES = "hydra.sweeper.rules"
 
@@ -38,12 +41,8 @@ class Rule(Node):
     `hydra.sweeper.params` and replace axes of the same key; null takes an axis away.
     """
 
-    when: Annotated[
-        dict[str, Any], Field(min_length=1, description="a mapping from keys to values or lists of values")
-    ]
-    axes: Annotated[
-        dict[str, Any], Field(min_length=1, description="a mapping from keys to values, as in params")
-    ]
+    when: Annotated[Mapped, Field(description="a mapping from keys to values or lists of values")]
+    axes: Annotated[Mapped, Field(description="a mapping from keys to values, as in params")]
 
     def applies(self, values: Mapping[str, object]) -> bool:
         """Whether a point with these values, as far as they are known, is one of the rule's."""
@@ -70,7 +69,7 @@ class StagesConfig(Node):
     """`grid.stages`: settings are compared on pilot seeds, and only the chosen ones are trained to report."""
 
     pilot_seeds: Annotated[
-        tuple[Annotated[int, Field(ge=0)], ...],
+        tuple[Whole, ...],
         Field(
             strict=False, min_length=1, description="a list of whole numbers >= 0, of which none is a seed"
         ),
@@ -81,26 +80,17 @@ class GridConfig(Node):
     """`grid`: what a scale tells the sweeps and the figures that use it; no run knows of it."""
 
     same_data: Flag = False  # the paper's data, so that its values can be compared
-    evaluation: Annotated[
-        tuple[str, ...], Field(strict=False, description="a list of overrides of conf/evaluation.yaml")
-    ] = ()
-    audit: Annotated[
-        tuple[str, ...], Field(strict=False, description="a list of overrides of conf/audit.yaml")
-    ] = ()
-    gammas: Annotated[
-        dict[str | int | float, Any] | None,
-        Field(description="a mapping from norms or layers to margin.gamma"),
-    ] = None
-    weights: Annotated[
-        dict[str | int | float, Any] | None, Field(description="a mapping from norms to margin.weight")
-    ] = None
+    evaluation: Annotated[Overrides, Field(description="a list of overrides of conf/evaluation.yaml")] = ()
+    audit: Annotated[Overrides, Field(description="a list of overrides of conf/audit.yaml")] = ()
+    gammas: Annotated[Table, Field(description="a mapping from norms or layers to margin.gamma")] = None
+    weights: Annotated[Table, Field(description="a mapping from norms to margin.weight")] = None
     fractions: Annotated[str | None, Field(description="values of data.fraction, such as 1,0.1")] = None
     # The fraction that is 68 images.
     few: Annotated[float | None, Field(gt=0, le=1, description="a number in (0, 1], or null")] = None
     noise: NoiseConfig | None = None
     # Whose checkpoints stay when the figure is drawn: of all runs, of those that it shows, or of none.
     # Other figures keep what they show. What an evaluation needs later is trained again.
-    keep: Annotated[Literal["all", "selected", "none"], Field(description="all, selected or none")] = "all"
+    keep: Literal["all", "selected", "none"] = "all"
     stages: StagesConfig | None = None  # null: every setting is trained on every seed
     # Successive halving: with 3, pilot runs pause after 1/9 and 1/3 of their steps, and of each cell only the
     # best third goes on. null: all pilot runs are trained to their end.
@@ -237,8 +227,12 @@ def sweep_folder() -> Path:
 @cache
 def sweep_names() -> tuple[str, ...]:
     """Every sweep there is, figures in the paper's order."""
-    names = [path.stem for path in sweep_folder().glob("*.yaml")]
-    return tuple(sorted(names, key=lambda name: (_number(name), name)))
+
+    def place(name: str) -> tuple[float, str]:
+        number = re.match(r"fig(\d+)", name)
+        return (float(number[1]) if number else float("inf")), name
+
+    return tuple(sorted((path.stem for path in sweep_folder().glob("*.yaml")), key=place))
 
 
 @cache
@@ -313,8 +307,3 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
     )
     changes = tuple(o for o in overrides if not re.match(apart, o))
     return Sweep(name, scale, runs, figure, grid, changes, asked[0][1], tuple(lines), launcher)
-
-
-def _number(name: str) -> float:
-    digits = "".join(c for c in name.removeprefix("fig").partition("_")[0] if c.isdigit())
-    return float(digits) if digits else float("inf")

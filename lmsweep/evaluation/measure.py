@@ -156,17 +156,15 @@ def measure_audit(
     """Run every attack of the audit on the target."""
     checkpoint = _load(config, runs[measurement.targets[0]])
     source = _load(config, runs[measurement.source]) if measurement.source else None
+    keys = config.model_dump(include={"epsilons", "alpha", "unbounded_alpha", "seed"})
     evidence = attacks.masking.measure(
         checkpoint.network,
         batches_of(config, checkpoint.data),
-        epsilons=config.epsilons,
-        alpha=config.alpha,
-        unbounded_alpha=config.unbounded_alpha,
         attack=config.attack,
-        seed=config.seed,
         source=source.network if source else None,
         tell=partial(print, flush=True),
         remember=remember,
+        **keys,
     )
     return {"evidence": evidence.to_dict()}
 

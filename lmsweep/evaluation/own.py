@@ -23,27 +23,12 @@ from lmsweep.data import EvaluationBatches, Split
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.jobs import judged
 from lmsweep.evaluation.measure import device_of
+from lmsweep.models.common import Standardise
 from lmsweep.provenance import provenance
 
 TEMPLATE = Path(__file__).with_name("audit_page.html")
 PICTURES = 8  # how many samples the page shows
 CLASS_IN_NAME = re.compile(r".*_(\d+)\.\w+")
-
-
-class Standardised(nn.Module):
-    """A network that wants other values than [0, 1], behind what makes them."""
-
-    def __init__(self, network: nn.Module, mean: list[float], std: list[float]) -> None:
-        super().__init__()
-        self.network = network
-        self.mean, self.std = (
-            nn.Buffer(torch.tensor(values).view(-1, 1, 1), persistent=False) for values in (mean, std)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits of images in [0, 1]."""
-        logits: Tensor = self.network((x - self.mean) / self.std)
-        return logits
 
 
 def audit_own(config: OwnAuditConfig, names: Mapping[str, str]) -> dict[str, Any]:
@@ -54,15 +39,8 @@ def audit_own(config: OwnAuditConfig, names: Mapping[str, str]) -> dict[str, Any
     x, y = x[: config.samples], y[: config.samples]
     batches = EvaluationBatches(Split(x, y), config.batch_size)
     _try_out(network, x[:1].to(device), y, config)
-    evidence = masking.measure(
-        network,
-        batches,
-        epsilons=config.epsilons,
-        alpha=config.alpha,
-        unbounded_alpha=config.unbounded_alpha,
-        attack=config.attack,
-        seed=config.seed,
-    )
+    keys = config.model_dump(include={"epsilons", "alpha", "unbounded_alpha", "seed"})
+    evidence = masking.measure(network, batches, attack=config.attack, **keys)
     results: dict[str, Any] = {"evidence": evidence.to_dict()}
     verdict, reasons = judged(config, results)
     results |= {
@@ -78,7 +56,10 @@ def audit_own(config: OwnAuditConfig, names: Mapping[str, str]) -> dict[str, Any
     page = Path(config.page)
     page.mkdir(parents=True, exist_ok=True)
     (page / "audit.json").write_text(json.dumps(results, indent=1))
-    write_page(page / "index.html", results, names, *_pictures(network, x, y, config, device))
+    x, y = x[:PICTURES].to(device), y[:PICTURES].to(device)
+    ascend = partial(apgd, network, x, y, steps=40, loss="margin", seed=config.seed)
+    rows = {0.0: x, **{epsilon: ascend(epsilon=epsilon) for epsilon in sorted(config.epsilons)}}
+    write_page(page / "index.html", results, names, _picture_rows(network, rows))
     return results
 
 
@@ -97,10 +78,11 @@ def load_network(config: OwnAuditConfig) -> nn.Module:
             network.load_state_dict({name.removeprefix("module."): value for name, value in state.items()})
         except RuntimeError as error:
             raise UserError(f"{config.weights} does not fit {config.model.target}: {error}.") from None
-    if (config.mean is None) != (config.std is None):
+    mean, std = config.mean or [], config.std or []
+    if len(mean) != len(std):
         raise ConfigError("mean and std must both be lists of numbers per channel, or both null.")
-    if config.mean is not None and config.std is not None:
-        network = Standardised(network, config.mean, config.std)
+    if mean:
+        network = nn.Sequential(Standardise(len(mean), mean, std), network)
     return network.eval()
 
 
@@ -163,52 +145,22 @@ def _try_out(network: nn.Module, x: Tensor, y: Tensor, config: OwnAuditConfig) -
         )
 
 
-def _pictures(
-    network: nn.Module, x: Tensor, y: Tensor, config: OwnAuditConfig, device: torch.device
-) -> tuple[list[float], Tensor, Tensor]:
-    """For the first samples: the images at epsilon 0 and each other one, and the classes of them all."""
-    x, y = x[:PICTURES].to(device), y[:PICTURES].to(device)
-    epsilons = sorted(config.epsilons)
-    ascend = partial(apgd, network, x, y, steps=40, loss="margin", seed=config.seed)
-    rows = [x, *(ascend(epsilon=epsilon) for epsilon in epsilons)]
-    with torch.no_grad():
-        classes = torch.stack([network(row).argmax(1) for row in rows])
-    return [0.0, *epsilons], torch.stack(rows).cpu(), classes.cpu()
-
-
-def write_page(
-    path: Path,
-    results: Mapping[str, Any],
-    names: Mapping[str, str],
-    epsilons: Sequence[float],
-    images: Tensor,
-    classes: Tensor,
-) -> None:
-    """Write one file of HTML that needs no other: verdict, curves, indicators, and examples as pictures.
-
-    `images` and `classes` are (epsilons, samples, ...).
-    """
-    evidence, limits = results["evidence"], results["thresholds"]
+def write_page(path: Path, results: Mapping[str, Any], names: Mapping[str, str], pictures: str) -> None:
+    """Write one file of HTML that needs no other: verdict, curves, indicators, and examples as pictures."""
+    evidence = results["evidence"]
     curves = {names.get(key, key): values for key, values in evidence["curves"].items()}
-    signs = [
-        {
-            "name": name.replace("_", " "),
-            "value": value,
-            "limit": limits[name],
-            "raised": value is not None and value > limits[name],
-            "means": ADVICE[name][0].format(value or 0.0),
-            "advice": ADVICE[name][1],
-        }
-        for name, value in Evidence(**evidence).signs.items()
-    ]
+    curves["worst of all"] = evidence["worst"]
+    found = Evidence(**evidence)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     page = environment.from_string(TEMPLATE.read_text()).render(
         results=results,
         evidence=evidence,
-        curves={**curves, "worst of all": evidence["worst"]},
-        signs=signs,
+        curves=curves,
+        signs=found.signs,
+        raised=found.raised(results["thresholds"]),
+        advice=ADVICE,
         plot=_plot(evidence, curves),
-        pictures=_picture_rows(epsilons, images, classes),
+        pictures=pictures,
     )
     path.write_text(page)
 
@@ -226,27 +178,30 @@ def _plot(evidence: Mapping[str, Any], curves: Mapping[str, Sequence[float]]) ->
     panel = figure.subplots()
     x = [0.0, *evidence["epsilons"]]
     for name, values in curves.items():
-        panel.plot(x, [100 * v for v in (evidence["clean"], *values)], marker="o", markersize=3, label=name)
-    worst = [100 * v for v in (evidence["clean"], *evidence["worst"])]
-    panel.plot(x, worst, color="black", linewidth=2.5, label="worst of all")
+        style: dict[str, Any] = {"marker": "o", "markersize": 3}
+        if name == "worst of all":
+            style = {"color": "black", "linewidth": 2.5}
+        panel.plot(x, [100 * v for v in (evidence["clean"], *values)], label=name, **style)
     panel.set(xlabel="epsilon", ylabel="accuracy (%)", ylim=(-2, 102))
     figure.legend(loc="outside right center", fontsize=8, frameon=False)
     return _encoded(figure)
 
 
-def _picture_rows(epsilons: Sequence[float], images: Tensor, classes: Tensor) -> str:
-    """A row per epsilon; a title tells the class that the network sees."""
+@torch.no_grad()
+def _picture_rows(network: nn.Module, rows: Mapping[float, Tensor]) -> str:
+    """A row of images per epsilon; a title tells the class that the network sees."""
     from matplotlib.figure import Figure
 
-    count = images.shape[1]
-    figure = Figure(figsize=(1.1 * count + 0.6, 1.35 * len(epsilons)), layout="constrained")
-    for i, row in enumerate(figure.subplots(len(epsilons), count, squeeze=False)):
-        for j, panel in enumerate(row):
-            picture = images[i, j]
+    count = len(rows[0.0])
+    figure = Figure(figsize=(1.1 * count + 0.6, 1.35 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), count, squeeze=False)
+    right = network(rows[0.0]).argmax(1).tolist()
+    for line, (epsilon, images) in zip(panels, rows.items(), strict=True):
+        classes = network(images).argmax(1).tolist()
+        for panel, picture, seen, before in zip(line, images.cpu(), classes, right, strict=True):
             shown = picture.permute(1, 2, 0) if picture.ndim == 3 else picture.view(1, -1, 1)
             panel.imshow(shown if shown.shape[2] == 3 else shown[..., 0], cmap="gray", vmin=0, vmax=1)
-            changed = bool(classes[i, j] != classes[0, j])
-            panel.set_title(str(int(classes[i, j])), fontsize=8, color="tab:red" if changed else "black")
+            panel.set_title(str(seen), fontsize=8, color="black" if seen == before else "tab:red")
             panel.set(xticks=[], yticks=[])
-        row[0].set_ylabel(f"{epsilons[i]:g}", fontsize=8)
+        line[0].set_ylabel(f"{epsilon:g}", fontsize=8)
     return _encoded(figure)

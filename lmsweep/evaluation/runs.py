@@ -54,13 +54,13 @@ def cross_entropy_source(outputs: str, target: StoredRun) -> StoredRun:
     """The cross-entropy run with the target's conditions and the next other seed, as the paper's attacker."""
     wanted, seed = conditions(target.config), target.config.seed
     rivals: dict[int, StoredRun] = {}
-    for path in sorted(Store(outputs).root.glob("*/results.json")):
-        folder = JobFolder(path.parent)
-        # The results name the method, and are read much faster than a configuration is checked.
-        if (folder.read_results() or {}).get("method") != "xent":
+    store = Store(outputs)
+    for name, (_, results) in store.entries().items():
+        # The index has the method, and is read much faster than a configuration is checked.
+        if results is None or results.get("method") != "xent":
             continue
         try:
-            run = _read(folder, target.trust or "")
+            run = _read(store.folder(name), target.trust or "")
         except UserError:
             continue  # made when there were other keys, so it shares its conditions with no other run
         if run.config.seed != seed and conditions(run.config) == wanted:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lmsweep.attacks import APGD, apgd, attack_curve, pgd
-from lmsweep.attacks.apgd import _climb, _Found, apgd_examples, checkpoints
+from lmsweep.attacks.apgd import _Ascents, apgd_examples, checkpoints
 from lmsweep.attacks.balls import lengths, random_points
 from lmsweep.attacks.trajectory import attack_loss, logits_ratio
 from lmsweep.margin.temporary import frozen
@@ -63,23 +63,9 @@ def test_one_ascent_is_that_of_autoattack(net, test_set, norm, loss):
 
 def ascent(net, x, y, start, norm, loss):
     """The best loss of our ascent from `start` alone."""
-    found = _Found(
-        x.clone(), torch.full((len(x),), -torch.inf), torch.full((len(x),), -1, dtype=torch.long), None
-    )
+    ascents = _Ascents(net, x, y, norm, EPSILONS[norm], 50, torch.full((len(x),), -1, dtype=torch.long))
     with frozen(net):
-        ends = _climb(
-            net,
-            x,
-            y,
-            lambda logits, rows: attack_loss(logits, y[rows], loss),
-            start,
-            epsilon=EPSILONS[norm],
-            steps=50,
-            norm=norm,
-            found=found,
-            stop=False,
-            fresh=False,
-        )
+        ends = ascents.climb(lambda logits, rows: attack_loss(logits, y[rows], loss), start)
         return attack_loss(net(ends), y, loss).detach()
 
 

@@ -205,6 +205,6 @@ def test_every_argument_reaches_its_attack(nets, test_set, monkeypatch):
     expected = [(FGSM(epsilons=(0.1, 0.2)), 7, False), (claim, 7, False), (claim, 7, True)]
     expected += [(claim.model_copy(update={"loss": "log_odds"}), 7, False)]
     expected += [(member, 7, True) for member in strong.members().values()]
-    expected += [(IFGSM(epsilons=(1.0,), alpha=0.5), None, None)]
+    expected += [(IFGSM(epsilons=(1.0,), alpha=0.5), 7, True)]
     assert seen[: len(expected)] == expected
     assert seen[-1] == (claim, 7, None)

@@ -15,7 +15,8 @@ from torch import nn
 from lmsweep.config.evaluation import OwnAuditConfig, parse_as
 from lmsweep.config.hydra import config_folder
 from lmsweep.errors import ConfigError, UserError
-from lmsweep.evaluation.own import Standardised, load_images, load_network
+from lmsweep.evaluation.own import load_images, load_network
+from lmsweep.models.common import Standardise
 from tests.evaluation.test_commands import command
 
 FEW = (
@@ -123,7 +124,7 @@ def test_images_of_files_have_their_classes_from_folders_or_names(tmp_path):
 def test_mean_and_std_come_before_the_network(files):
     network = load_network(request(files, f"weights={files}/net.pt", "mean=[0.5]", "std=[0.25]"))
     plain = load_network(request(files, f"weights={files}/net.pt"))
-    assert isinstance(network, Standardised)
+    assert isinstance(network[0], Standardise)
     x = torch.rand(3, 1, 8, 8)
     torch.testing.assert_close(network(x), plain((x - 0.5) / 0.25))
 

@@ -1,7 +1,7 @@
 """The accuracy of a network over the strengths of an attack, in one pass over the data."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -45,7 +45,8 @@ class Curve:
     @property
     def accuracy(self) -> list[float]:
         """For each strength, the share of samples that were classified correctly."""
-        return [float(row.double().mean()) for row in self.correct]
+        accuracies: list[float] = self.correct.double().mean(1).tolist()
+        return accuracies
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for results.json."""
@@ -125,9 +126,8 @@ def transfer_curves(
             **{f"correct/{name}": torch.stack(rows[name]) for name in targets},
         }
 
-    total = len(batches) if isinstance(batches, Sized) else None
     parts = []
-    for number, (x, y) in enumerate(tracked(batches, total, type(attack).__name__)):
+    for number, (x, y) in enumerate(tracked(batches, type(attack).__name__)):
         find = partial(attacked, x, y, derive_seed(seed, f"batch/{number}"))
         parts.append(remember(f"batch/{number}", find))
     gradients = sum(part["gradients"] for part in parts)
@@ -164,10 +164,7 @@ def device_of(model: nn.Module) -> torch.device:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
-def tracked(items: Iterable[T], total: int | None, label: str) -> Iterator[T]:
+def tracked(items: Iterable[T], label: str) -> Iterable[T]:
     """Pass `items` on; on a terminal, show in a bar how many have gone by."""
     console = Console(file=sys.stderr)
-    if not console.is_terminal:
-        yield from items
-        return
-    yield from track(items, description=label, total=total, console=console, transient=True)
+    return track(items, label, console=console, transient=True) if console.is_terminal else items

@@ -26,7 +26,7 @@ def compare_distances(
 
     pairs = []
     device = next(model.parameters()).device
-    for x, y in tracked(batches, None, f"distances in {norm}"):
+    for x, y in tracked(batches, f"distances in {norm}"):
         x, y = x.to(device), y.to(device)
         linear = class_distances(model, x, y, norm).amin(1)
         _, found = minimal_examples(model, x, y, norm=norm, steps=steps, seed=seed)

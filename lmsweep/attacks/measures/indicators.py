@@ -4,6 +4,8 @@ Each function returns one value from 0 to 1, the share of samples that show the 
 `ADVICE` says what each sign means and what to do about it. The limits are in conf/audit_limits.yaml.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -81,19 +83,9 @@ def incomplete_optimisation(
     """Ascents of the logit margin that fail inside epsilon (linf), and those of them that still climb."""
     history: list[Tensor] = []
     settled = clean.settled(clean.y, targeted=False, early_stop=True)
+    climb = partial(apgd_examples, model, clean.x, clean.y, loss="margin", seed=seed, history=history)
     with frozen(model):
-        found = apgd_examples(
-            model,
-            clean.x,
-            clean.y,
-            epsilon=epsilon,
-            steps=steps,
-            loss="margin",
-            seed=seed,
-            settled=settled,
-            early_stop=True,
-            history=history,
-        )
+        found = climb(epsilon=epsilon, steps=steps, settled=settled, early_stop=True)
     failed = found.settled < 0
     if not bool(failed.any()) or len(history) <= LAST_STEPS:
         return int(failed.sum()), 0

@@ -69,6 +69,14 @@ class Evidence:
         gaps = [claimed - left for claimed, left in zip(self.curves["ifgsm"], self.worst, strict=True)]
         return max(gaps), max(range(len(gaps)), key=gaps.__getitem__)
 
+    def raised(self, thresholds: Thresholds) -> dict[str, float]:
+        """The signs that are beyond their limits."""
+        return {
+            name: value
+            for name, value in self.signs.items()
+            if value is not None and value > thresholds[name] + ROUNDING
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for results.json."""
         return {**asdict(self), "epsilons": list(self.epsilons)}
@@ -128,7 +136,9 @@ def measure(
     strengths = tuple(sorted(epsilons))
     claim = IFGSM(epsilons=strengths, alpha=alpha)
     strong = attack.model_copy(update={"epsilons": strengths})
-    members = strong.members() if isinstance(strong, Ensemble) else {strong.kind: strong}
+    members: Mapping[str, Attack] = {strong.kind: strong}
+    if isinstance(strong, Ensemble):
+        members = strong.members()
     attacked, answering = steady(model, batches, seed)
     # The last point counts, as in the paper; where the way counts is a sign of its own. What figures show
     # takes the network as it is; every other attack takes it at its steadiest.
@@ -140,13 +150,17 @@ def measure(
     }
     # Stopping at the first lucky draw would leave examples that other draws answer rightly.
     attacks |= {name: (attacked, member, attacked is model) for name, member in members.items()}
+
+    def curve(name: str, network: nn.Module, one: Attack, early_stop: bool = True) -> Curve:
+        kept = within(name, remember)
+        return attack_curve(
+            network, batches, one, seed=seed, early_stop=early_stop, judge=answering, remember=kept
+        )
+
     curves: dict[str, Curve] = {}
     for number, (name, (network, one, early_stop)) in enumerate(attacks.items(), start=1):
         tell(f"{name}, attack {number} of {len(attacks) + 2}")
-        kept = within(name, remember)
-        curves[name] = attack_curve(
-            network, batches, one, seed=seed, early_stop=early_stop, judge=answering, remember=kept
-        )
+        curves[name] = curve(name, network, one, early_stop)
     anywhere = curves.pop("ifgsm, every step")
     worst = _nested([*(curve.correct for curve in curves.values()), anywhere.correct])
     tell(f"attacks without bound, {len(attacks) + 1} of {len(attacks) + 2}")
@@ -154,7 +168,7 @@ def measure(
         "zero_gradients": curves["fgsm"].zero_gradients[0] or 0.0,
         "hidden_gradients": _lead(curves["ifgsm"].correct, curves[NOTHING_HIDDEN].correct),
         "silent_success": float((curves["ifgsm"].correct & ~anywhere.correct).double().mean(1).amax()),
-        **_unconstrained(attacked, answering, batches, unbounded_alpha, seed, remember),
+        **_unconstrained(partial(curve, network=attacked), unbounded_alpha),
         "gradient_free_wins": None,
         "transfer_failure": None,
     }
@@ -170,18 +184,22 @@ def measure(
         worst = _nested([worst, found["target"].correct])
         failures = ~found["source"].correct & found["target"].correct
         indicators["transfer_failure"] = float(failures.double().mean(1).amax())
-    left = [float(row.double().mean()) for row in worst]
+    left = worst.double().mean(1).tolist()
     # Where many samples are left to tell something, but the attack is as strong as it can be.
     some = [epsilon for epsilon, accuracy in zip(strengths, left, strict=True) if accuracy > 0.1]
     steps = strong.apgd_steps if isinstance(strong, Ensemble) else 100
-    indicators |= _of_samples(attacked, batches, max(some, default=strengths[0]), steps, seed, remember)
+    count = partial(_counted, attacked, answering, max(some, default=strengths[0]), steps, seed)
+    parts = [remember(f"signs/{n}", partial(count, x, y)) for n, (x, y) in enumerate(batches)]
+    unstable, incomplete, saturated, total = torch.stack([part["counts"] for part in parts]).sum(0).tolist()
+    # Of all samples: a few ascents that could still succeed cannot change much.
+    indicators |= {"unstable_predictions": unstable / total, "incomplete_optimisation": incomplete / total}
     return Evidence(
         epsilons=strengths,
         clean=curves["fgsm"].to_dict()["clean_accuracy"],
         curves={name: curve.accuracy for name, curve in curves.items()},
         worst=left,
         indicators={name: indicators[name] for name in ADVICE if name in indicators},
-        saturated=_saturated(answering, batches),
+        saturated=saturated / total,
         samples=len(anywhere.clean_correct),
     )
 
@@ -196,43 +214,29 @@ def _lead(behind: Tensor, ahead: Tensor) -> float:
     return max(0.0, float((behind.double().mean(1) - ahead.double().mean(1)).amax()))
 
 
-def _unconstrained(
-    attacked: nn.Module, answering: nn.Module, batches: Batches, alpha: float, seed: int, remember: Remember
-) -> dict[str, float | None]:
+def _unconstrained(curve: Callable[..., Curve], alpha: float) -> dict[str, float | None]:
     """With epsilon 1 every image can be reached, another class's among them."""
-    kept = within("unconstrained", remember)
-    weak = IFGSM(epsilons=(1.0,), alpha=alpha)
-    claim = attack_curve(attacked, batches, weak, judge=answering, remember=kept)
+    claim = curve("unconstrained", one=IFGSM(epsilons=(1.0,), alpha=alpha))
     correct = claim.correct
     if bool(correct.any()):
         strong = APGD(epsilons=(1.0,), steps=max(20, round(1 / alpha)), loss="margin")
-        kept = within("every unconstrained", remember)
-        found = attack_curve(attacked, batches, strong, seed=seed, judge=answering, remember=kept)
-        correct = correct & found.correct
+        correct = correct & curve("every unconstrained", one=strong).correct
     return {
         "unconstrained_fails": claim.accuracy[0],
         "every_unconstrained_fails": float(correct.double().mean()),
     }
 
 
-def _of_samples(
-    model: nn.Module, batches: Batches, epsilon: float, steps: int, seed: int, remember: Remember
-) -> dict[str, float | None]:
-    def counted(x: Tensor, y: Tensor) -> Part:
-        x, y = x.to(device_of(model)), y.to(device_of(model))
-        with torch.no_grad(), frozen(model):
-            clean = Clean(x, y, model(x))
-        _, incomplete = incomplete_optimisation(model, clean, epsilon=epsilon, steps=steps, seed=seed)
-        unstable = int(unstable_predictions(model, x, y, seed).sum())
-        return {"counts": torch.tensor([unstable, incomplete, len(x)])}
-
-    parts = [remember(f"samples/{n}", partial(counted, x, y)) for n, (x, y) in enumerate(batches)]
-    unstable, incomplete, total = torch.stack([part["counts"] for part in parts]).sum(0).tolist()
-    return {
-        "unstable_predictions": unstable / total,
-        # Of all samples: a few ascents that could still succeed cannot change much.
-        "incomplete_optimisation": incomplete / total,
-    }
+def _counted(
+    attacked: nn.Module, answering: nn.Module, epsilon: float, steps: int, seed: int, x: Tensor, y: Tensor
+) -> Part:
+    """How many samples of a batch have unstable predictions, incomplete ascents, and a saturated softmax."""
+    x, y = x.to(device_of(attacked)), y.to(device_of(attacked))
+    with torch.no_grad(), frozen(attacked), frozen(answering):
+        clean, top = Clean(x, y, attacked(x)), answering(x).float().softmax(1).amax(1)
+    _, incomplete = incomplete_optimisation(attacked, clean, epsilon=epsilon, steps=steps, seed=seed)
+    unstable = int(unstable_predictions(attacked, x, y, seed).sum())
+    return {"counts": torch.tensor([unstable, incomplete, int((top == 1).sum()), len(x)])}
 
 
 def judge(evidence: Evidence, thresholds: Thresholds) -> tuple[Verdict, list[str]]:
@@ -244,27 +248,23 @@ def judge(evidence: Evidence, thresholds: Thresholds) -> tuple[Verdict, list[str
     """
     gap, at = evidence.gap
     epsilon, claimed, left = evidence.epsilons[at], evidence.curves["ifgsm"][at], evidence.worst[at]
-    raised = {
-        name: value
-        for name, value in evidence.signs.items()
-        if value is not None and value > thresholds[name] + ROUNDING
-    }
-    signs = [f"{ADVICE[name][0].format(value)}: {ADVICE[name][1]}" for name, value in raised.items()]
+    raised = evidence.raised(thresholds)
+    signs = {name: f"{ADVICE[name][0].format(value)}: {ADVICE[name][1]}" for name, value in raised.items()}
     if gap > thresholds["gap"] + ROUNDING:
-        first = f"IFGSM leaves {claimed:.1%} accuracy at epsilon {epsilon:g}, where the worst of all attacks "
-        first += f"leaves {left:.1%}"
-        if any(name in raised for name in OF_MASKING):
-            return "gradients masked", [first, *signs]
-        advice = (
-            "gradients in plain sight do not close the gap, so IFGSM is too weak here: report the worst of "
-        )
-        advice += "all attacks"
-        return "attack too weak to say", [first, advice, *signs]
-    weak = [name for name in OF_THE_STRONGEST if name in raised]
-    if weak:
-        return "attack too weak to say", [
-            f"{ADVICE[name][0].format(raised[name])}: {ADVICE[name][1]}" for name in weak
+        reasons = [
+            f"IFGSM leaves {claimed:.1%} accuracy at epsilon {epsilon:g}, where the worst of all attacks "
+            f"leaves {left:.1%}"
         ]
+        if any(name in raised for name in OF_MASKING):
+            return "gradients masked", [*reasons, *signs.values()]
+        reasons.append(
+            "gradients in plain sight do not close the gap, so IFGSM is too weak here: report the worst of "
+            "all attacks"
+        )
+        return "attack too weak to say", [*reasons, *signs.values()]
+    weak = [signs[name] for name in OF_THE_STRONGEST if name in signs]
+    if weak:
+        return "attack too weak to say", weak
     passed = [
         f"the worst of all attacks leaves at most {max(gap, 0):.1%} less accuracy than IFGSM",
         f"without a bound IFGSM leaves {evidence.indicators['unconstrained_fails']:.1%} accuracy",
@@ -272,14 +272,4 @@ def judge(evidence: Evidence, thresholds: Thresholds) -> tuple[Verdict, list[str
     ]
     if evidence.indicators["transfer_failure"] is None:
         passed.append("transfer was not tested, because no other network was at hand")
-    return "consistent", [*passed, *(f"but {sign}" for sign in signs)]
-
-
-@torch.no_grad()
-def _saturated(model: nn.Module, batches: Batches) -> float:
-    count, total = 0, 0
-    with frozen(model):
-        for x, _ in batches:
-            top = model(x.to(device_of(model))).float().softmax(1).amax(1)
-            count, total = count + int((top == 1).sum()), total + len(top)
-    return count / total
+    return "consistent", [*passed, *(f"but {sign}" for sign in signs.values())]
