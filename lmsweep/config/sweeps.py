@@ -238,7 +238,7 @@ def sweep_folder() -> Path:
 def sweep_names() -> tuple[str, ...]:
     """Every sweep there is, figures in the paper's order."""
     names = [path.stem for path in sweep_folder().glob("*.yaml")]
-    return tuple(sorted(names, key=lambda name: (_number(name), name)))
+    return tuple(sorted(names, key=paper_order))
 
 
 @cache
@@ -315,6 +315,7 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
     return Sweep(name, scale, runs, figure, grid, changes, asked[0][1], tuple(lines), launcher)
 
 
-def _number(name: str) -> float:
+def paper_order(name: str) -> tuple[float, str]:
+    """The number of a figure in the paper, and its name; figures of our own come last."""
     digits = "".join(c for c in name.removeprefix("fig").partition("_")[0] if c.isdigit())
-    return float(digits) if digits else float("inf")
+    return float(digits) if digits else float("inf"), name
