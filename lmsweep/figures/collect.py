@@ -88,7 +88,7 @@ def runs_of(panel: Panel, runs: Runs) -> dict[str, RunConfig]:
 def run_rows(
     runs: Runs, store: Store, axes: Iterable[str], methods: Iterable[str] | None = None
 ) -> pd.DataFrame:
-    """One row per finished run: id, method, seed, setting, validation accuracy, results and axes.
+    """One row per finished run: id, method, seed, setting, axes and results.
 
     A run whose results are a curve along one of the axes has a row for each of its points.
     Where `methods` of the figure are given, a run has a row for each of them that it is a run of.
@@ -107,35 +107,27 @@ def run_rows(
         for point, method in product(points, mine):
             about = {"run": name, "method": method, "seed": config.seed, "setting": hyperparameters[name]}
             at = {key: point.get("at", {}).get(key, keys.get(key, math.nan)) for key in chosen}
-            rows.append({**about, **point["metrics"], **_of_selections(point), **at})
-    columns = ["run", "method", "seed", "setting", "val_accuracy", *chosen]
-    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+            rows.append({**about, **at, "results": point})
+    return pd.DataFrame(rows, columns=["run", "method", "seed", "setting", *chosen, "results"])
 
 
-def _of_selections(results: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run has of its other weights; where no label is wrong, clean labels choose the same weights."""
-    unknown = dict.fromkeys(results["metrics"], math.nan)
-    found = {"best_clean": results["metrics"], "last": unknown, **results.get("selections", {})}
-    return {
-        f"{name}/{key}": value
-        for name, metrics in found.items()
-        for key, value in (unknown | metrics).items()
-    }
+def metrics_of(results: Mapping[str, Any], checkpoint: str) -> dict[str, float]:
+    """What a run has of its best, its last, or by clean validation labels its best weights; or NaN.
 
-
-def of_checkpoint(rows: pd.DataFrame, checkpoint: str) -> pd.DataFrame:
-    """The rows with the metrics of the best, the last, or by clean validation labels the best weights."""
-    named = {column: column.removeprefix(f"{checkpoint}/") for column in rows.columns}
-    other = {name: rows[column] for column, name in named.items() if name != column}
-    if checkpoint == "best_clean" and "val_clean_accuracy" in other:  # which chooses hyperparameters, too
-        other["val_accuracy"] = other["val_clean_accuracy"].fillna(other["val_accuracy"])
-    return rows.assign(**other)
+    Where no label is wrong, clean labels choose the same weights. They choose hyperparameters, too.
+    """
+    best = results["metrics"]
+    kept = {"best": best, "best_clean": best, "last": {}, **results.get("selections", {})}
+    found = dict.fromkeys(best, math.nan) | kept[checkpoint]
+    clean = found.get("val_clean_accuracy", math.nan)
+    if checkpoint == "best_clean" and not math.isnan(clean):
+        found["val_accuracy"] = clean
+    return found
 
 
 def axes_of(spec: FigureSpec) -> list[str]:
     """The keys of runs that the figure's panels have on their x axis."""
-    keys = dict.fromkeys(panel.x.key for panel in spec.panels if panel.x.key not in (None, "step"))
-    return [str(key) for key in keys]
+    return list(dict.fromkeys(str(panel.x.key) for panel in spec.panels if not panel.one_place))
 
 
 def points_of(
@@ -152,7 +144,9 @@ def points_of(
     for panel in panels:
         # Where a run has a curve along the x of another panel, its last point is the run's result.
         point = ["run", "method", *({panel.x.key} & {*rows.columns})]
-        shown = of_checkpoint(rows.drop_duplicates(point, keep="last"), panel.checkpoint or checkpoint)
+        shown = rows.drop_duplicates(point, keep="last")
+        metrics = [metrics_of(results, panel.checkpoint or checkpoint) for results in shown["results"]]
+        shown = shown.join(pd.DataFrame(metrics, index=shown.index))
         for key, value in panel.where.items():
             shown = shown[shown[key] == value]
         mine = shown[shown["method"].isin(panel.methods)].to_dict("records")

@@ -246,16 +246,12 @@ class Stages:
     def _scores(self, grid: pd.DataFrame, number: int, factor: int, *, guess: bool) -> pd.DataFrame:
         """Panel, method, place, setting, seed and val of all that is known on a rung."""
         weights = {panel.name: panel.checkpoint or self.spec.checkpoint for panel in self.spec.panels}
-        known: dict[str, dict[str, float] | None] = {}
 
         def rows() -> Iterator[tuple[object, ...]]:
             cells = grid.drop_duplicates(CHOICE)
             for row, seed in product(cells.to_dict("records"), self.pilot_seeds):
                 run = self.sweep.runs[row["run"]].model_copy(update={"seed": seed})
-                rung = Rung(run, number, factor)
-                if rung.id not in known:
-                    known[rung.id] = rung.scores()
-                scores = known[rung.id]
+                scores = Rung(run, number, factor).scores()
                 val = 0.0 if scores is None and guess else (scores or {}).get(weights[row["panel"]])
                 yield *(row[key] for key in CHOICE), seed, val
 

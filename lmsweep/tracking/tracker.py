@@ -258,8 +258,9 @@ def mirror_attack(
     line = Line("strength", "accuracy", f"{attack.replace('_', ' ')}, accuracy by {results['unit']}")
     for name, config in runs.items():
         curve, sweeps = results["curves"][name], sweeps_of(Path(outputs), name)
-        rows = list(zip(*(curve[key] for key in columns), strict=True))
-        with mirrored(options, outputs, partial(attack_card, config, name, results, sweeps)) as tracker:
+        rows = list(zip(curve["strengths"], curve["accuracy"], curve["zero_gradients"], strict=True))
+        card = partial(attack_card, config, name, {**results, **curve}, sweeps)
+        with mirrored(options, outputs, card) as tracker:
             tracker.open()
             for number, row in enumerate(rows):
                 values = {attack_metric(attack, key): value for key, value in zip(columns, row, strict=True)}

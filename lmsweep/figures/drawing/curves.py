@@ -262,19 +262,13 @@ def _draw_regions(axes: Axes, network: Regions) -> None:
     axes.contourf(network.x, network.y, score, levels=[-np.inf, 0.0, np.inf], colors=list(REGIONS), zorder=0)
     if score.min() < 0 < score.max():  # else there is no boundary, and matplotlib warns
         axes.contour(network.x, network.y, score, levels=[0.0], colors="black", linewidths=0.9, zorder=1)
-    for points, labels, bold in (
-        (network.test_points, network.test_labels, False),
-        (network.train_points, network.train_labels, True),
-    ):
-        for label, style in enumerate(BOLD_DOTS if bold else LIGHT_DOTS):
-            of_class = np.asarray(points)[np.asarray(labels) == label]
-            name = f"{'train' if bold else 'test'} {label}"
-            axes.plot(
-                of_class[:, 0], of_class[:, 1], linestyle="none", marker="o", label=name,
-                zorder=3 if bold else 2, **style,
-            )  # fmt: skip
-    axes.set_xlim(float(np.min(network.x)), float(np.max(network.x)))
-    axes.set_ylim(float(np.min(network.y)), float(np.max(network.y)))
+    for label, (bold, light) in enumerate(zip(BOLD_DOTS, LIGHT_DOTS, strict=True)):
+        train = network.train_points[network.train_labels == label]
+        test = network.test_points[network.test_labels == label]
+        axes.plot(*train.T, linestyle="none", marker="o", label=f"train {label}", zorder=3, **bold)
+        axes.plot(*test.T, linestyle="none", marker="o", label=f"test {label}", zorder=2, **light)
+    axes.set_xlim(network.x.min(), network.x.max())
+    axes.set_ylim(network.y.min(), network.y.max())
     axes.set_title(f"{method_style(network.method).legend} (test {100 * network.test_accuracy:.1f}%)")
     axes.set_xlabel("input 1")
     axes.set_ylabel("input 2")

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 # Okabe and Ito's palette, made to be told apart by colour-blind readers.
@@ -88,7 +87,6 @@ class MethodStyle:
         return {**line, "marker": self.marker, **edge, **face}
 
 
-@cache
 def method_style(method: str) -> MethodStyle:
     """The style of a method as `RunConfig.method_name` names it; what a variant goes without is dashed."""
     rest, _, variant = method.rpartition("@")
