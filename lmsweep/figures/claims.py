@@ -343,9 +343,8 @@ class RatioClaim(Claim):
         one = rows[self.bench]
         # Without another row, in times of 1; the interval of a quotient is at most as wide as this.
         other = rows[self.over] if self.over else {**one, "value": 1.0, "low": 1.0, "high": 1.0}
-        value, low, high = (
-            one[key] / other[rival] for key, rival in (("value", "value"), ("low", "high"), ("high", "low"))
-        )
+        value = one["value"] / other["value"]
+        low, high = one["low"] / other["high"], one["high"] / other["low"]
         n = min(int(one["repeats"]), int(other["repeats"]))
         verdict = verdict_between(n, low, high, self.low, inf if self.high is None else self.high)
         machine = one["environment"]["machine"]

@@ -8,7 +8,7 @@ and compared with expected ones.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,14 +160,13 @@ def build_record(
     )
 
 
-def _selected(table: pd.DataFrame) -> list[dict[str, Any]]:
-    about = ["panel", "method", "x"]
-    chosen = table[about].assign(
+def _selected(table: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    chosen = table[["panel", "method", "x"]].assign(
         hyperparameters=table["setting"].map(json.loads),
         val_accuracy=table["val"],
         runs=table["selected"].str.split(),
     )
-    return [{str(key): value for key, value in row.items()} for row in chosen.to_dict("records")]
+    return chosen.to_dict("records")
 
 
 def write_record(record: Record, path: Path) -> None:

@@ -91,8 +91,7 @@ def draw_grid(table: pd.DataFrame, title: str) -> bytes:
             axes.set_title(f"{facet} = {value}" if facet else "")
         handles = [Line2D([], [], **style) for style in styles]
     labels = [in_math(_label(keys, values)) for values, _ in lines]
-    left_out = len(groups) - len(lines)
-    rest = f"; the best {MOST_LINES} of {MOST_LINES + left_out} lines" if left_out > 0 else ""
+    rest = f"; the best {MOST_LINES} of {len(groups)} lines" if len(groups) > MOST_LINES else ""
     counts = sorted({int(n) for n in table["n"]})
     seeds = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
     return png(sheet.finish(title, f"mean and 95% interval over seeds, {seeds}{rest}", handles, labels))
