@@ -112,7 +112,7 @@ def run_rows(
 
 
 def metrics_of(results: Mapping[str, Any], checkpoint: str) -> dict[str, float]:
-    """What a run has of its best, its last, or by clean validation labels its best weights; or NaN.
+    """The metrics of a run's best, last, or by clean labels best weights; NaN where nobody measured them.
 
     Where no label is wrong, clean labels choose the same weights. They choose hyperparameters, too.
     """
@@ -133,9 +133,7 @@ def axes_of(spec: FigureSpec) -> list[str]:
 def points_of(
     panels: Iterable[Panel], rows: pd.DataFrame, curves: Curves, store: Store, checkpoint: str = "best"
 ) -> pd.DataFrame:
-    """The points of panels.
-
-    Unless a panel names another one, metrics are those of this `checkpoint` of the runs.
+    """The points of panels; unless a panel names another one, metrics are those of this `checkpoint`.
 
     Points over training steps have the column `split` too. A run whose evaluation is missing gets one point
     without y, so that selection sees all settings.

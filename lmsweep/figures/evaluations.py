@@ -95,10 +95,10 @@ def attacks(spec: FigureSpec, selected: pd.DataFrame, configs: Attacks) -> Itera
             for run in targets["run"]:
                 yield Wanted(name, Measurement("attack", config, (run,)))
             continue
-        for seed, runs in targets.groupby("seed")["run"]:
-            source = _attacker(selected, int(str(seed)))
+        for seed in sorted(set(targets["seed"])):
+            source, runs = _attacker(selected, seed), tuple(targets[targets["seed"] == seed]["run"])
             if source is not None:
-                yield Wanted(name, Measurement("attack", config, tuple(runs), source))
+                yield Wanted(name, Measurement("attack", config, runs, source))
 
 
 def audits(sweep: Sweep, spec: FigureSpec, selected: pd.DataFrame) -> Iterator[Wanted]:
