@@ -24,8 +24,7 @@ from lmsweep.store.lease import when_free
 from lmsweep.store.store import Store
 from lmsweep.store.sweeps import sweeps_by_run
 from lmsweep.sweep.plan import state_for
-from lmsweep.tracking.card import folder_of, run_card, sweep_tag
-from lmsweep.tracking.tracker import mirror_attack, tracked
+from lmsweep.tracking.tracker import folder_of, mirror_attack, run_card, sweep_tag, tracked
 from lmsweep.tracking.wandb_run import CARD, wandb_id
 from lmsweep.training.ranks import first_task, follow, local_ranks, task_of
 

@@ -30,7 +30,7 @@ from lmsweep.config.sweeps import Sweep, read_sweep
 from lmsweep.errors import UserError
 from lmsweep.files import write_atomically
 from lmsweep.store.sweeps import record_sweep
-from lmsweep.tracking.card import sweep_tag
+from lmsweep.tracking.tracker import sweep_tag
 from lmsweep.tracking.upload import FAILED, check_account, is_uploaded, upload
 from lmsweep.tracking.wandb_run import CARD, LOCK
 

@@ -227,12 +227,8 @@ def sweep_folder() -> Path:
 @cache
 def sweep_names() -> tuple[str, ...]:
     """Every sweep there is, figures in the paper's order."""
-
-    def place(name: str) -> tuple[float, str]:
-        number = re.match(r"fig(\d+)", name)
-        return (float(number[1]) if number else float("inf")), name
-
-    return tuple(sorted((path.stem for path in sweep_folder().glob("*.yaml")), key=place))
+    names = [path.stem for path in sweep_folder().glob("*.yaml")]
+    return tuple(sorted(names, key=paper_order))
 
 
 @cache
@@ -307,3 +303,9 @@ def read_sweep(name: str, scale: str, overrides: Sequence[str] = ()) -> Sweep:
     )
     changes = tuple(o for o in overrides if not re.match(apart, o))
     return Sweep(name, scale, runs, figure, grid, changes, asked[0][1], tuple(lines), launcher)
+
+
+def paper_order(name: str) -> tuple[float, str]:
+    """The number of a figure in the paper, and its name; figures of our own come last."""
+    number = re.match(r"fig(\d+)", name)
+    return (float(number[1]) if number else float("inf")), name

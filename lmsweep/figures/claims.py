@@ -5,8 +5,9 @@ sweeps/ can use it at once.
 """
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import product
 from math import inf
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
@@ -15,7 +16,6 @@ import pandas as pd
 from pydantic import BeforeValidator, Field, model_validator
 
 from lmsweep.config.fields import Name, Node, NonNegative
-from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.statistics import (
     ENOUGH_SEEDS,
     Comparison,
@@ -128,15 +128,11 @@ class ValueClaim(Claim):
     def judge(self, evidence: Evidence) -> Finding:
         x_unit, y_unit = evidence.units(self.panel)
         xs, _ = evidence.places(self.at, [(self.panel, self.method)])
-        methods = methods_of(self.method)
         found = []
         for x in xs:
-            tried = [
-                Comparison.of(method_style(method).label, evidence.at(self.panel, method, x), x)
-                for method in methods
-            ]
+            tried = [evidence.value(self.panel, method, x) for method in methods_of(self.method)]
             # The best one is seen in the same numbers: its interval is corrected for the choice.
-            found.append(max(tried, key=lambda c: c.mean).one_of(len(methods)))
+            found.append(max(tried, key=lambda c: c.mean).one_of(len(tried)))
         said = [f"{c.what} {with_interval(c, y_unit)}{place(c.x, x_unit)}" for c in found]
         verdict = verdict_of_all(found, self.paper - self.tolerance, self.paper + self.tolerance)
         return _finding(verdict, "; ".join(said), found)
@@ -147,19 +143,25 @@ class _Comparing(Claim):
 
     panel: Name
 
-    def _judged(
-        self,
-        found: Sequence[Comparison],
-        evidence: Evidence,
-        missing: Collection[float] = (),
-        *,
-        by: float = 0.0,
-        per: str = "",
-    ) -> Finding:
-        """The finding of all comparisons together; `missing` are x of the grid that could not be compared."""
+    @property
+    def threshold(self) -> float:
+        return 0.0
+
+    @property
+    def per(self) -> str:
+        """What a compared number is counted by, such as a step on the x axis."""
+        return ""
+
+    def compared(self, evidence: Evidence, missing: set[float]) -> Iterator[Comparison]:
+        """Every comparison; `missing` gets the x of the grid at which something cannot be compared."""
+        raise NotImplementedError
+
+    def judge(self, evidence: Evidence) -> Finding:
+        missing: set[float] = set()
+        found, by = list(self.compared(evidence, missing)), self.threshold
         x_unit, y_unit = evidence.units(self.panel)
         verdict = verdict_of_all(found, by)
-        ours = weakest(found, by, x_unit, y_unit, per)
+        ours = weakest(found, by, x_unit, y_unit, self.per)
         if verdict != "fails" and any(comparison.verdict(by) == "fails" for comparison in found):
             ours += f"; of {len(found)} comparisons one may fail so far by chance"
         if missing:
@@ -187,18 +189,9 @@ class AboveClaim(_Comparing):
     def uses(self) -> Uses:
         yield from ((self.panel, method) for method in self.methods)
 
-    def judge(self, evidence: Evidence) -> Finding:
-        found = []
-        for side in self.methods:
-            for x, published in self.points:
-                leads = [
-                    Comparison.of(
-                        method_style(method).label, evidence.at(self.panel, method, x) - published, x
-                    )
-                    for method in methods_of(side)
-                ]
-                found.append(best_of(leads))
-        return self._judged(found, evidence)
+    def compared(self, evidence: Evidence, missing: set[float]) -> Iterator[Comparison]:
+        for side, (x, published) in product(self.methods, self.points):
+            yield best_of([evidence.value(self.panel, m, x, less=published) for m in methods_of(side)])
 
 
 class _PairsClaim(_Comparing):
@@ -244,16 +237,17 @@ class GreaterClaim(_PairsClaim):
     def panels(self) -> tuple[str, str]:
         return self.panel, self.right_panel or self.panel
 
-    def judge(self, evidence: Evidence) -> Finding:
-        found: list[Comparison] = []
-        missing: set[float] = set()
+    @property
+    def threshold(self) -> float:
+        return self.by
+
+    def compared(self, evidence: Evidence, missing: set[float]) -> Iterator[Comparison]:
         for left, right in self.pairs:
             xs, absent = self._places(evidence, left, right)
             missing |= absent
             for rival in methods_of(right):  # to beat the best of several is to beat each of them
                 leads = [self._leads(evidence, method, rival, xs) for method in methods_of(left)]
-                found += [best_of(candidates, self.by) for candidates in zip(*leads, strict=True)]
-        return self._judged(found, evidence, missing, by=self.by)
+                yield from (best_of(candidates, self.by) for candidates in zip(*leads, strict=True))
 
     def _places(self, evidence: Evidence, left: Side, right: Side) -> tuple[list[float], set[float]]:
         """Where a pair is compared, and where it should be but cannot."""
@@ -283,9 +277,11 @@ class TrendClaim(_PairsClaim):
     pairs: PlainPairs
     toward: Annotated[Literal["low", "high"], Field(description="low or high")]
 
-    def judge(self, evidence: Evidence) -> Finding:
-        found = []
-        missing: set[float] = set()
+    @property
+    def per(self) -> str:
+        return f" per step toward {self.toward} x"
+
+    def compared(self, evidence: Evidence, missing: set[float]) -> Iterator[Comparison]:
         for left, right in self.pairs:
             xs, absent = evidence.places(self.at, [(self.panel, left), (self.panel, right)])
             missing |= absent
@@ -296,8 +292,7 @@ class TrendClaim(_PairsClaim):
             if frame.empty:
                 raise NotRunError(f"{what}: no seed has every x.")
             slope = slopes(frame)
-            found.append(Comparison.of(what, slope if self.toward == "high" else -slope))
-        return self._judged(found, evidence, missing, per=f" per step toward {self.toward} x")
+            yield Comparison.of(what, slope if self.toward == "high" else -slope)
 
 
 class GapClaim(_Comparing):
@@ -315,17 +310,15 @@ class GapClaim(_Comparing):
         yield from ((self.panel, side) for side in (self.left, self.right))
         yield from ((self.panel2 or self.panel, side) for side in (self.left2, self.right2))
 
-    def judge(self, evidence: Evidence) -> Finding:
+    def compared(self, evidence: Evidence, missing: set[float]) -> Iterator[Comparison]:
         one, two = self.panel, self.panel2 or self.panel
-        sides = [(one, self.left), (one, self.right), (two, self.left2), (two, self.right2)]
-        xs, missing = evidence.places(self.at, sides)
-        found = []
+        xs, absent = evidence.places(self.at, list(self.uses()))
+        missing |= absent
         for x in xs:
             what, smaller = evidence.difference((one, one), self.left, self.right, x)
             what2, larger = evidence.difference((two, two), self.left2, self.right2, x)
             both = f"the lead of {what2} less that of {what}"
-            found.append(Comparison.of(both, common_seeds(both, larger - smaller), x))
-        return self._judged(found, evidence, missing)
+            yield Comparison.of(both, common_seeds(both, larger - smaller), x)
 
 
 class RatioClaim(Claim):
@@ -350,12 +343,10 @@ class RatioClaim(Claim):
         one = rows[self.bench]
         # Without another row, in times of 1; the interval of a quotient is at most as wide as this.
         other = rows[self.over] if self.over else {**one, "value": 1.0, "low": 1.0, "high": 1.0}
-        value, low, high = (
-            one[key] / other[rival] for key, rival in (("value", "value"), ("low", "high"), ("high", "low"))
-        )
-        most = inf if self.high is None else self.high
+        value = one["value"] / other["value"]
+        low, high = one["low"] / other["high"], one["high"] / other["low"]
         n = min(int(one["repeats"]), int(other["repeats"]))
-        verdict = verdict_between(n, low, high, self.low, most)
+        verdict = verdict_between(n, low, high, self.low, inf if self.high is None else self.high)
         machine = one["environment"]["machine"]
         where = ", ".join(machine["gpus"]) or machine["cpu"]
         return Finding(verdict, f"{value:.2f} times [{low:.2f}, {high:.2f}], by make bench on {where}", n)

@@ -14,10 +14,11 @@ from lmsweep.config.identity import dotted
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.spec import FigureSpec, Panel
+from lmsweep.figures.statistics import Cells
 from lmsweep.figures.words import text
 from lmsweep.store.store import JobFolder, Store
 
-COLUMNS = ["panel", "method", "x", "seed", "y", "run", "setting", "val"]
+COLUMNS = ["panel", "method", "x", "place", "seed", "y", "run", "setting", "val"]
 # The seed, and the keys that a method's name tells: these are no hyperparameters.
 NOT_A_HYPERPARAMETER = (
     *("seed", "method.criterion", "method.margin", "adversarial.kind"),
@@ -28,6 +29,8 @@ DISTANCE_METRIC = "test_distance_"  # how panels over training steps name a metr
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
 Runs = Mapping[str, RunConfig]
+Attacks = Mapping[str, EvaluationConfig]  # of a figure, by their names in its file
+Curves = Mapping[str, Mapping[str, Any]]  # by attack and run, what evaluations found
 
 
 def settings(runs: Runs, axes: Iterable[str]) -> dict[str, str]:
@@ -85,7 +88,7 @@ def runs_of(panel: Panel, runs: Runs) -> dict[str, RunConfig]:
 def run_rows(
     runs: Runs, store: Store, axes: Iterable[str], methods: Iterable[str] | None = None
 ) -> pd.DataFrame:
-    """One row per finished run: id, method, seed, setting, validation accuracy, results and axes.
+    """One row per finished run: id, method, seed, setting, axes and results.
 
     A run whose results are a curve along one of the axes has a row for each of its points.
     Where `methods` of the figure are given, a run has a row for each of them that it is a run of.
@@ -104,47 +107,33 @@ def run_rows(
         for point, method in product(points, mine):
             about = {"run": name, "method": method, "seed": config.seed, "setting": hyperparameters[name]}
             at = {key: point.get("at", {}).get(key, keys.get(key, math.nan)) for key in chosen}
-            rows.append({**about, **point["metrics"], **_of_selections(point), **at})
-    columns = ["run", "method", "seed", "setting", "val_accuracy", *chosen]
-    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+            rows.append({**about, **at, "results": point})
+    return pd.DataFrame(rows, columns=["run", "method", "seed", "setting", *chosen, "results"])
 
 
-def _of_selections(results: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run has of its other weights; where no label is wrong, clean labels choose the same weights."""
-    unknown = dict.fromkeys(results["metrics"], math.nan)
-    found = {"best_clean": results["metrics"], "last": unknown, **results.get("selections", {})}
-    return {
-        f"{name}/{key}": value
-        for name, metrics in found.items()
-        for key, value in (unknown | metrics).items()
-    }
+def metrics_of(results: Mapping[str, Any], checkpoint: str) -> dict[str, float]:
+    """The metrics of a run's best, last, or by clean labels best weights; NaN where nobody measured them.
 
-
-def of_checkpoint(rows: pd.DataFrame, checkpoint: str) -> pd.DataFrame:
-    """The rows with the metrics of the best, the last, or by clean validation labels the best weights."""
-    named = {column: column.removeprefix(f"{checkpoint}/") for column in rows.columns}
-    other = {name: rows[column] for column, name in named.items() if name != column}
-    if checkpoint == "best_clean" and "val_clean_accuracy" in other:  # which chooses hyperparameters, too
-        other["val_accuracy"] = other["val_clean_accuracy"].fillna(other["val_accuracy"])
-    return rows.assign(**other)
+    Where no label is wrong, clean labels choose the same weights. They choose hyperparameters, too.
+    """
+    best = results["metrics"]
+    kept = {"best": best, "best_clean": best, "last": {}, **results.get("selections", {})}
+    found = dict.fromkeys(best, math.nan) | kept[checkpoint]
+    clean = found.get("val_clean_accuracy", math.nan)
+    if checkpoint == "best_clean" and not math.isnan(clean):
+        found["val_accuracy"] = clean
+    return found
 
 
 def axes_of(spec: FigureSpec) -> list[str]:
     """The keys of runs that the figure's panels have on their x axis."""
-    keys = dict.fromkeys(panel.x.key for panel in spec.panels if panel.x.key not in (None, "step"))
-    return [str(key) for key in keys]
+    return list(dict.fromkeys(str(panel.x.key) for panel in spec.panels if not panel.one_place))
 
 
 def points_of(
-    panels: Iterable[Panel],
-    rows: pd.DataFrame,
-    curves: Mapping[str, Mapping[str, Any]],
-    store: Store,
-    checkpoint: str = "best",
+    panels: Iterable[Panel], rows: pd.DataFrame, curves: Curves, store: Store, checkpoint: str = "best"
 ) -> pd.DataFrame:
-    """The points of panels; `curves` has by attack and run what evaluations found.
-
-    Unless a panel names another one, metrics are those of this `checkpoint` of the runs.
+    """The points of panels; unless a panel names another one, metrics are those of this `checkpoint`.
 
     Points over training steps have the column `split` too. A run whose evaluation is missing gets one point
     without y, so that selection sees all settings.
@@ -152,8 +141,10 @@ def points_of(
     points: list[dict[str, Any]] = []
     for panel in panels:
         # Where a run has a curve along the x of another panel, its last point is the run's result.
-        place = ["run", "method", *({panel.x.key} & {*rows.columns})]
-        shown = of_checkpoint(rows.drop_duplicates(place, keep="last"), panel.checkpoint or checkpoint)
+        point = ["run", "method", *({panel.x.key} & {*rows.columns})]
+        shown = rows.drop_duplicates(point, keep="last")
+        metrics = [metrics_of(results, panel.checkpoint or checkpoint) for results in shown["results"]]
+        shown = shown.join(pd.DataFrame(metrics, index=shown.index))
         for key, value in panel.where.items():
             shown = shown[shown[key] == value]
         mine = shown[shown["method"].isin(panel.methods)].to_dict("records")
@@ -161,9 +152,12 @@ def points_of(
         for row, places in zip(mine, measured, strict=True):
             about = {key: row[key] for key in ("method", "seed", "run", "setting")}
             about |= {"panel": panel.name, "val": row["val_accuracy"]}
-            points += [{**about, "x": float(x), "y": float(y), **more} for x, y, more in places]
+            for x, y, more in places:
+                place = 0.0 if panel.one_place else float(x)
+                points.append({**about, "x": float(x), "place": place, "y": float(y), **more})
     split = ["split"] if any("split" in point for point in points) else []
-    return pd.DataFrame(points, columns=[*COLUMNS, *split])
+    # An empty column would be one of objects, which cannot be merged with numbers.
+    return pd.DataFrame(points, columns=[*COLUMNS, *split]).astype({"place": float})
 
 
 def _measured(
@@ -204,11 +198,9 @@ def on_axis(values: Iterable[float]) -> list[list[float]]:
     return [every if math.isnan(value) else [value] for value in given]
 
 
-def expected_cells(
-    sweep: Sweep, spec: FigureSpec, attacks: Mapping[str, EvaluationConfig]
-) -> Iterator[dict[str, Any]]:
-    """Panel, method, x and reason; a cell with several runs is there once, with the reason of one of them."""
-    cells: dict[tuple[str, str, float], str] = {}
+def expected_cells(sweep: Sweep, spec: FigureSpec, attacks: Attacks) -> Cells:
+    """Every cell of the grid; one with several runs is there once, with the reason of one of them."""
+    cells: dict[tuple[str, str, float], dict[str, Any]] = {}
     curves = _curves(sweep) if ACQUIRED in axes_of(spec) else {}
     pilots = sweep.grid.stages.pilot_seeds if sweep.grid.stages else ()
     for panel in spec.panels:
@@ -219,12 +211,12 @@ def expected_cells(
                 reason = f"{state}: {status['reason']}"
             if panel.attack and state == "done" and run.seed not in pilots:
                 reason = "not evaluated"
-            if panel.x.key == ACQUIRED:
-                xs = curves.get(run.cell, xs) if run.acquisition.active else xs
+            if run.acquisition.active and panel.x.key == ACQUIRED:
+                xs = curves.get(run.cell, xs)
             for method, x in product(names(run, panel.methods), xs):
-                cells.setdefault((panel.name, method, x), reason)
-    for (panel_name, method, x), reason in cells.items():
-        yield {"panel": panel_name, "method": method, "x": x, "reason": reason}
+                about = {"panel": panel.name, "method": method, "x": x, "reason": reason}
+                cells.setdefault((panel.name, method, x), about)
+    return list(cells.values())
 
 
 def _curves(sweep: Sweep) -> dict[str, list[float]]:
@@ -238,12 +230,17 @@ def _curves(sweep: Sweep) -> dict[str, list[float]]:
 
 
 def placed_runs(
-    panel: Panel, runs: Runs, attacks: Mapping[str, EvaluationConfig]
+    panel: Panel, runs: Runs, attacks: Attacks | None = None
 ) -> Iterator[tuple[str, RunConfig, Sequence[float]]]:
-    """The runs that a panel shows, each with its name and where on the x axis the run stands."""
+    """The runs that a panel shows, each with its name and where on the x axis the run stands.
+
+    Without `attacks`, a run of a panel whose x is no key of runs is at 0.
+    """
     shown, key = runs_of(panel, runs), panel.x.key
     places: Iterable[Sequence[float]]
-    if panel.x.attack is not None:
+    if panel.one_place and attacks is None:
+        places = [(0.0,)] * len(shown)
+    elif panel.x.attack is not None and attacks is not None:
         places = [attacks[panel.x.attack].attack.strengths] * len(shown)
     elif key == "step":
         places = [(float(run.trainer.max_steps),) for run in shown.values()]
@@ -263,15 +260,13 @@ def training(store: Store, runs: Iterable[str]) -> dict[str, Any]:
     """What runs took together and at most, and the machines that they say they ran on."""
     found = [results for run in runs if (results := store.folder(run).read_results())]
     seconds = [float(results["seconds"]) for results in found]
-    joules = [
-        math.nan if results.get("energy_joules") is None else results["energy_joules"] for results in found
-    ]
+    joules: list[Any] = [results.get("energy_joules") for results in found]
     machines = {json.dumps(results.get("provenance", {}).get("machine"), sort_keys=True) for results in found}
     remarks = Counter(remark for results in found for remark in results.get("remarks", ()))
     return {
         "remarks": [f"{count} of {len(found)} runs: {remark}" for remark, count in remarks.most_common()],
         "seconds": round(math.fsum(seconds), 1),
         "longest": round(max(seconds, default=0.0), 1),
-        "energy_joules": None if math.isnan(sum(joules, 0.0)) else round(sum(joules, 0.0)),
+        "energy_joules": None if None in joules else round(sum(joules, 0.0)),
         "machines": [json.loads(machine) for machine in sorted(machines - {"null"})],
     }

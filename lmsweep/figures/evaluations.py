@@ -21,6 +21,7 @@ from lmsweep.config.evaluation import (
 from lmsweep.config.hydra import composed, config_folder
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
+from lmsweep.figures.collect import Attacks
 from lmsweep.figures.drawing.curves import Regions
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.folder import JobFolder
@@ -43,6 +44,11 @@ class Wanted:
     def folder(self) -> JobFolder:
         """Where the store keeps the measurement, whether it is there or not."""
         return Store(self.measurement.config.outputs, "evaluations").folder(self.measurement.id)
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        """What the store has of the measurement."""
+        return self.folder.read_results()
 
 
 def attack_configs(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig]:
@@ -76,9 +82,7 @@ def attack_configs(sweep: Sweep, spec: FigureSpec) -> dict[str, EvaluationConfig
     return configs
 
 
-def attacks(
-    spec: FigureSpec, selected: pd.DataFrame, configs: Mapping[str, EvaluationConfig]
-) -> Iterator[Wanted]:
+def attacks(spec: FigureSpec, selected: pd.DataFrame, configs: Attacks) -> Iterator[Wanted]:
     """The attacks that the figure's panels show; `selected` has a row per panel and run.
 
     A black-box attack takes its examples from the selected cross-entropy run with the next other seed, so
@@ -91,11 +95,9 @@ def attacks(
             for run in targets["run"]:
                 yield Wanted(name, Measurement("attack", config, (run,)))
             continue
-        attackers = _attackers(selected)
         for seed in sorted(set(targets["seed"])):
-            source = _next(attackers, seed)
+            source, runs = _attacker(selected, seed), tuple(targets[targets["seed"] == seed]["run"])
             if source is not None:
-                runs = tuple(targets[targets["seed"] == seed]["run"])
                 yield Wanted(name, Measurement("attack", config, runs, source))
 
 
@@ -105,11 +107,10 @@ def audits(sweep: Sweep, spec: FigureSpec, selected: pd.DataFrame) -> Iterator[W
         return
     overrides = [f"checkpoint={spec.checkpoint}", *sweep.grid.audit]
     config = parse_as(AuditConfig, _composed("audit", sweep, overrides))
-    attackers = _attackers(selected)
     rows = selected[selected["panel"].isin(spec.attack_panels)].sort_values("seed")
-    for method, row in rows.drop_duplicates("method").set_index("method").iterrows():
-        source = _next(attackers, int(row["seed"]))
-        yield Wanted(str(method), Measurement("audit", config, (row["run"],), source))
+    for row in rows.drop_duplicates("method").to_dict("records"):
+        source = _attacker(selected, row["seed"])
+        yield Wanted(row["method"], Measurement("audit", config, (row["run"],), source))
 
 
 def regions(sweep: Sweep, spec: FigureSpec, points: pd.DataFrame) -> Iterator[Wanted]:
@@ -128,47 +129,40 @@ def curves(wanted: Sequence[Wanted]) -> tuple[dict[str, dict[str, dict[str, Any]
     """What the store has: by attack and run the curve, and the ids of all evaluations read."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     ids = []
-    for one, results in _stored(wanted):
-        found.setdefault(one.name, {}).update(results["curves"])
-        ids.append(one.measurement.id)
+    for one in wanted:
+        if results := one.results:
+            found.setdefault(one.name, {}).update(results["curves"])
+            ids.append(one.measurement.id)
     return found, ids
 
 
 def verdicts(wanted: Sequence[Wanted], judge: Judge) -> list[dict[str, Any]]:
     """The verdicts on the audits that the store has evidence of."""
     found = []
-    for one, results in _stored(wanted):
-        verdict, reasons = judge(cast(AuditConfig, one.measurement.config), results)
-        (run,) = one.measurement.targets
-        found.append({"method": one.name, "run": run, "verdict": verdict, "reasons": reasons})
+    for one in wanted:
+        if results := one.results:
+            verdict, reasons = judge(cast(AuditConfig, one.measurement.config), results)
+            (run,) = one.measurement.targets
+            found.append({"method": one.name, "run": run, "verdict": verdict, "reasons": reasons})
     return found
 
 
 def read_regions(wanted: Sequence[Wanted]) -> list[Regions]:
     """The decision regions that the store has."""
     found = []
-    for one, results in _stored(wanted):
-        kept = one.folder.read_file(one.folder.path / REGIONS_FILE)
-        with np.load(io.BytesIO(kept), allow_pickle=False) as arrays:
-            found.append(Regions(one.name, **arrays, test_accuracy=results["test_accuracy"]))
+    for one in wanted:
+        if results := one.results:
+            kept = one.folder.read_file(one.folder.path / REGIONS_FILE)
+            with np.load(io.BytesIO(kept), allow_pickle=False) as arrays:
+                found.append(Regions(one.name, **arrays, test_accuracy=results["test_accuracy"]))
     return found
 
 
-def _stored(wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, dict[str, Any]]]:
-    for one in wanted:
-        results = one.folder.read_results()
-        if results is not None:
-            yield one, results
-
-
-def _attackers(selected: pd.DataFrame) -> dict[int, str]:
-    rows = selected[selected["method"] == ATTACKER]
-    return {int(seed): str(run) for seed, run in zip(rows["seed"], rows["run"], strict=True)}
-
-
-def _next(attackers: Mapping[int, str], seed: int) -> str | None:
-    others = sorted((other < seed, other) for other in attackers if other != seed)
-    return attackers[others[0][1]] if others else None
+def _attacker(selected: pd.DataFrame, seed: int) -> str | None:
+    """The cross-entropy run with the next other seed; after the last seed comes the first."""
+    rows = selected[(selected["method"] == ATTACKER) & (selected["seed"] != seed)]
+    runs = dict(zip(rows["seed"], rows["run"], strict=True))
+    return runs[min(runs, key=lambda other: (other < seed, other))] if runs else None
 
 
 def _composed(name: str, sweep: Sweep, overrides: Sequence[str]) -> dict[str, Any]:

@@ -3,47 +3,25 @@
 `explain` tells how one number of a figure came about: its runs, why their setting was chosen, each seed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep, sweep_folder
 from lmsweep.errors import UserError
-from lmsweep.figures import collect
+from lmsweep.figures import collect, evaluations, record
 from lmsweep.figures.claims import Finding
 from lmsweep.figures.drawing.curves import draw_curves, draw_distances, draw_regions
 from lmsweep.figures.drawing.layout import save
 from lmsweep.figures.drawing.methods import draw_methods, methods_page
-from lmsweep.figures.evaluations import (
-    Judge,
-    Wanted,
-    attack_configs,
-    attacks,
-    audits,
-    curves,
-    read_regions,
-    regions,
-    verdicts,
-)
-from lmsweep.figures.record import (
-    JudgedClaim,
-    Record,
-    aggregate,
-    build_record,
-    missing,
-    ordered,
-    write_csv,
-    write_record,
-)
-from lmsweep.figures.select import WEIGHTS, Stages, told
+from lmsweep.figures.record import JudgedClaim, Record
+from lmsweep.figures.select import CELL, WEIGHTS, Stages, told
 from lmsweep.figures.spec import FigureSpec, Panel, parse_figure
-from lmsweep.figures.statistics import RULE, Comparison, Evidence, NotRunError, methods_of, x_key
+from lmsweep.figures.statistics import RULE, Cells, Comparison, Evidence, NotRunError, methods_of, x_key
 from lmsweep.figures.words import amount, count, place, with_interval
 from lmsweep.files import write_atomically
 from lmsweep.provenance import provenance
@@ -56,20 +34,27 @@ def spec_of(sweep: Sweep) -> FigureSpec:
     return spec if sweep.grid.same_data else spec.model_copy(update={"references": []})
 
 
-@dataclass(frozen=True)
 class Gathered:
     """What the store has for a figure: `points` of every setting, and those that were `chosen`."""
 
-    sweep: Sweep
-    spec: FigureSpec
-    stages: Stages
-    configs: Mapping[str, EvaluationConfig]  # of the attacks, by their names in the figure
-    rows: pd.DataFrame  # one per finished run and method
-    attacked: pd.DataFrame  # the chosen runs of the panels with an attack
-    attacks: list[Wanted]  # on those runs, in the store or not
-    evaluations: list[str]  # the ids of those in the store
-    points: pd.DataFrame
-    chosen: pd.DataFrame
+    def __init__(self, sweep: Sweep) -> None:
+        """Collect and select."""
+        self.sweep, self.spec, store = sweep, spec_of(sweep), Store(sweep.outputs)
+        spec = self.spec
+        self.stages = Stages(sweep, spec)
+        runs = {**sweep.runs, **self.stages.pilot_runs}
+        self.rows = collect.run_rows(runs, store, collect.axes_of(spec), spec.methods)
+        under_attack = [panel for panel in spec.panels if panel.attack is not None]
+        unmeasured = collect.points_of(under_attack, self.rows, {}, store, spec.checkpoint)
+        self.attacked = self.stages.choose(unmeasured)
+        self.configs = evaluations.attack_configs(sweep, spec)
+        # What to measure of the chosen runs, in the store or not.
+        self.attacks = list(evaluations.attacks(spec, self.attacked, self.configs))
+        self.audits = list(evaluations.audits(sweep, spec, self.attacked))
+        found, self.evaluations = evaluations.curves(self.attacks)
+        self.points = collect.points_of(spec.panels, self.rows, found, store, spec.checkpoint)
+        self.chosen = self.stages.choose(self.points)
+        self.regions = list(evaluations.regions(sweep, spec, self.chosen))
 
     @property
     def shown(self) -> pd.DataFrame:
@@ -77,67 +62,43 @@ class Gathered:
         return self.chosen[self.chosen["split"] == "test"] if "split" in self.chosen else self.chosen
 
     @cached_property
-    def expected(self) -> list[dict[str, Any]]:
+    def expected(self) -> Cells:
         """Panel, method, x and reason of every cell: why it has no number, if it has none."""
         # The reason is that of a run that was to give the number, or of one that was to choose its setting.
         sweep, spec, pilots = self.sweep, self.spec, self.stages.pilot_runs
         runs = {**self.stages.reporting_runs(), **pilots, **sweep.runs} if pilots else sweep.runs
-        return list(collect.expected_cells(replace(sweep, runs=runs), spec, self.configs))
+        return collect.expected_cells(replace(sweep, runs=runs), spec, self.configs)
 
     @cached_property
-    def missing(self) -> list[dict[str, Any]]:
+    def missing(self) -> Cells:
         """The expected cells without a number."""
-        return missing(self.shown, self.spec, self.expected)
+        return record.missing(self.shown, self.spec, self.expected)
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """The table of the figure: a row per panel, method and x."""
         if self.spec.kind != "distances":
-            return ordered(aggregate(self.chosen), self.spec)
+            return record.ordered(record.aggregate(self.chosen), self.spec)
         if self.chosen.empty:
-            return aggregate(self.chosen).assign(split=[])
+            return record.aggregate(self.chosen).assign(split=[])
         parts = self.chosen.groupby("split", sort=False)
-        tables = [ordered(aggregate(part), self.spec).assign(split=split) for split, part in parts]
-        return pd.concat(tables, ignore_index=True)
+        tables = [record.aggregate(part).assign(split=split) for split, part in parts]
+        return pd.concat([record.ordered(table, self.spec) for table in tables], ignore_index=True)
 
     def judged(self) -> list[JudgedClaim]:
         """The verdicts on the figure's claims."""
-        same_data = self.sweep.grid.same_data
-        return check_claims(
-            self.spec, self.shown, self.sweep.label, same_data=same_data, expected=self.expected
-        )
+        scale, same_data = self.sweep.label, self.sweep.grid.same_data
+        return check_claims(self.spec, self.shown, scale, same_data=same_data, expected=self.expected)
 
 
-def gather(sweep: Sweep) -> Gathered:
-    """Collect and select."""
-    spec, store = spec_of(sweep), Store(sweep.outputs)
-    stages = Stages(sweep, spec)
-    runs = {**sweep.runs, **stages.pilot_runs}
-    rows = collect.run_rows(runs, store, collect.axes_of(spec), spec.methods)
-    under_attack = [panel for panel in spec.panels if panel.attack is not None]
-    attacked = stages.choose(collect.points_of(under_attack, rows, {}, store, spec.checkpoint))
-    configs = attack_configs(sweep, spec)
-    asked = list(attacks(spec, attacked, configs))
-    found, evaluations = curves(asked)
-    points = collect.points_of(spec.panels, rows, found, store, spec.checkpoint)
-    chosen = stages.choose(points)
-    return Gathered(sweep, spec, stages, configs, rows, attacked, asked, evaluations, points, chosen)
-
-
-def measurements(sweep: Sweep) -> list[Wanted]:
+def measurements(sweep: Sweep) -> list[evaluations.Wanted]:
     """What has to be measured of the finished runs that selection chooses: attacks, audits, regions."""
-    found = gather(sweep)
-    spec = found.spec
-    return [*found.attacks, *audits(sweep, spec, found.attacked), *regions(sweep, spec, found.chosen)]
+    found = Gathered(sweep)
+    return [*found.attacks, *found.audits, *found.regions]
 
 
 def check_claims(
-    spec: FigureSpec,
-    points: pd.DataFrame,
-    scale: str,
-    *,
-    same_data: bool = True,
-    expected: Iterable[Mapping[str, Any]] = (),
+    spec: FigureSpec, points: pd.DataFrame, scale: str, *, same_data: bool = True, expected: Cells = ()
 ) -> list[JudgedClaim]:
     """Judge every claim of a figure by its selected points.
 
@@ -160,14 +121,14 @@ def check_claims(
     return judged
 
 
-def make_figure(sweep: Sweep, judge: Judge) -> tuple[Path, Record]:
+def make_figure(sweep: Sweep, judge: evaluations.Judge) -> tuple[Path, Record]:
     """Write a figure below outputs/figures/<scale>/ as PNG, PDF, CSV and JSON; `judge` reads audits.
 
     Many methods side by side are a table in Markdown, too. Returns the picture's path and the record.
     """
-    found = gather(sweep)
+    found = Gathered(sweep)
     spec, table = found.spec, found.table
-    record = build_record(
+    made = record.build_record(
         spec,
         found.shown,
         table,
@@ -181,15 +142,15 @@ def make_figure(sweep: Sweep, judge: Judge) -> tuple[Path, Record]:
         missing=found.missing,
         evaluations=sorted(set(found.evaluations)),
         claims=found.judged(),
-        audit=verdicts(list(audits(sweep, spec, found.attacked)), judge),
+        audit=evaluations.verdicts(found.audits, judge),
     )
     figure, path = draw(found), sweep.drawn
-    write_csv(table, path.with_name(f"{path.name}.csv"))
-    write_record(record, path.with_name(f"{path.name}.json"))
+    record.write_csv(table, path.with_name(f"{path.name}.csv"))
+    record.write_record(made, path.with_name(f"{path.name}.json"))
     if spec.kind == "methods":
         write_atomically(path.with_name(f"{path.name}.md"), methods_page(table, spec, _where(sweep)))
     picture, _ = save(figure, path)
-    return picture, record
+    return picture, made
 
 
 def draw(found: Gathered) -> Figure:
@@ -202,7 +163,7 @@ def draw(found: Gathered) -> Figure:
         return draw_methods(table, spec, scale, found.missing)
     if spec.kind == "distances":
         return draw_distances(table, spec, scale)
-    return draw_regions(read_regions(list(regions(sweep, spec, found.shown))), spec.title, scale)
+    return draw_regions(evaluations.read_regions(found.regions), spec.title, scale)
 
 
 def _where(sweep: Sweep) -> str:
@@ -220,42 +181,35 @@ def data_of(sweep: Sweep) -> str:
 
 def explain(sweep: Sweep, method: str, x: float) -> Iterator[str]:
     """Lines about a method's number at x, in every panel that has it, and the claims that use the method."""
-    gathered = gather(sweep)
+    gathered = Gathered(sweep)
     spec = gathered.spec
     if method not in spec.methods:
         known = ", ".join(spec.methods)
         raise UserError(f"{sweep.name} has no method {method}; it must be one of {known}.")
-    panels = [panel for panel in spec.panels if method in panel.methods]
-    here = [panel for panel in panels if len(_at(gathered.shown, panel, method, x))]
-    if not here:
-        mine = gathered.chosen[(gathered.chosen["method"] == method) & gathered.chosen["y"].notna()]
+    mine = gathered.shown[(gathered.shown["method"] == method) & gathered.shown["y"].notna()]
+    here = mine[mine["x"].map(x_key) == x_key(x)].sort_values("seed")
+    if here.empty:
         known = ", ".join(f"{value:g}" for value in sorted(set(mine["x"]))) or "none: nothing was run"
         raise UserError(f"{sweep.name} has no number of {method} at {x:g}; it must be one of {known}.")
-    for panel in here:
-        yield from _number(gathered, panel, method, x)
+    for panel in spec.panels:
+        cells = here[here["panel"] == panel.name]
+        if len(cells):
+            yield from _number(gathered, panel, method, x, cells)
     for claim, judged in zip(spec.claims, gathered.judged(), strict=True):
         if any(method in methods_of(side) for _, side in claim.uses()):
             yield f"claim {claim.id}, {judged.verdict}: {claim.says}"
             yield f"  ours: {judged.ours} (n = {judged.n})"
 
 
-def _at(points: pd.DataFrame, panel: Panel, method: str, x: float) -> pd.DataFrame:
-    mine = points[(points["panel"] == panel.name) & (points["method"] == method) & points["y"].notna()]
-    return mine[[x_key(value) == x_key(x) for value in mine["x"]]].sort_values("seed")
-
-
-def _number(gathered: Gathered, panel: Panel, method: str, x: float) -> Iterator[str]:
+def _number(gathered: Gathered, panel: Panel, method: str, x: float, cells: pd.DataFrame) -> Iterator[str]:
     spec, unit, pilots = gathered.spec, panel.y.unit, gathered.stages.pilot_seeds
-    cells = _at(gathered.shown, panel, method, x)
     result = Comparison.of(method, cells["y"], x)
     yield f"{panel.title}: {method}{place(x, panel.x.unit)} is {with_interval(result, unit)}"
     yield f"  mean over {count(result.n, 'seed')}, 95% interval by {RULE}"
     yield f"  {WEIGHTS[panel.checkpoint or spec.checkpoint]}"
     for seed, y, val, run in zip(*(cells[key] for key in ("seed", "y", "val", "run")), strict=True):
         yield f"  seed {seed}: {amount(y, unit)}, validation {val:.2%}, run {run}"
-    rivals = gathered.points[(gathered.points["panel"] == panel.name) & (gathered.points["method"] == method)]
-    if panel.name not in spec.attack_panels:
-        rivals = rivals[[x_key(value) == x_key(x) for value in rivals["x"]]]
+    rivals = gathered.points.merge(cells[CELL].drop_duplicates(), on=CELL)
     if pilots:  # only settings with rivals have pilot runs
         rivals = rivals[rivals["seed"].isin(pilots)]
     runs = rivals.drop_duplicates(["setting", "seed"])

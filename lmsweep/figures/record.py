@@ -7,8 +7,8 @@ and compared with expected ones.
 
 import json
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from lmsweep.config.sweeps import paper_order
 from lmsweep.figures.select import WEIGHTS, told
 from lmsweep.figures.spec import FigureSpec, Reference
-from lmsweep.figures.statistics import ENOUGH_SEEDS, RULE, Verdict, interval, x_key
+from lmsweep.figures.statistics import ENOUGH_SEEDS, RULE, Cells, Verdict, interval, x_key
 from lmsweep.figures.words import text
 from lmsweep.files import DamagedError, digest, read_json, write_atomically, write_json
 
@@ -125,6 +126,11 @@ class Record(_Part):
     references: list[Reference]
     table: str = ""  # the checksum of the CSV beside the record
 
+    @property
+    def verdicts(self) -> Counter[Verdict]:
+        """How many claims have each verdict."""
+        return Counter(claim.verdict for claim in self.claims)
+
 
 def build_record(
     spec: FigureSpec, points: pd.DataFrame, table: pd.DataFrame, *, halving: int | None = None, **rest: Any
@@ -154,14 +160,13 @@ def build_record(
     )
 
 
-def _selected(table: pd.DataFrame) -> list[dict[str, Any]]:
-    about = ["panel", "method", "x"]
-    chosen = table[about].assign(
+def _selected(table: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    chosen = table[["panel", "method", "x"]].assign(
         hyperparameters=table["setting"].map(json.loads),
         val_accuracy=table["val"],
         runs=table["selected"].str.split(),
     )
-    return [{str(key): value for key, value in row.items()} for row in chosen.to_dict("records")]
+    return chosen.to_dict("records")
 
 
 def write_record(record: Record, path: Path) -> None:
@@ -204,15 +209,9 @@ def read_records(folder: Path, damaged: list[str] | None = None) -> dict[Path, R
     return found
 
 
-def _order(path: Path) -> tuple[list[int | str], int, str]:
-    # fig2 before fig10: every second part is a number, and counts as one.
-    parts = re.split(r"(\d+)", path.stem)
+def _order(path: Path) -> tuple[tuple[float, str], int, str]:
     scale = path.parent.name
-    return (
-        [int(part) if place % 2 else part for place, part in enumerate(parts)],
-        SCALES.index(scale) if scale in SCALES else len(SCALES),
-        scale,
-    )
+    return paper_order(path.stem), SCALES.index(scale) if scale in SCALES else len(SCALES), scale
 
 
 COLUMNS = ["method", "x", "mean", "low", "high", "n", "selected", "panel", "setting", "val", "values"]
@@ -244,39 +243,27 @@ def aggregate(points: pd.DataFrame) -> pd.DataFrame:
 
 def ordered(table: pd.DataFrame, spec: FigureSpec) -> pd.DataFrame:
     """The rows in the order of the figure: panels, methods as the legend names them, x."""
-    known = [(panel.name, method) for panel in spec.panels for method in panel.methods]
-    ranks = {pair: rank for rank, pair in enumerate(known)}
     pairs = list(zip(table["panel"], table["method"], strict=True))
-    unknown = sorted(set(pairs) - set(known))
+    unknown = sorted(set(pairs) - spec.ranks.keys())
     if unknown:
         raise ValueError(f"{spec.name} has no panel and method {unknown[0]}")
-    ranked = table.assign(rank=[ranks[pair] for pair in pairs]).sort_values(["rank", "x"], kind="stable")
+    ranked = table.assign(rank=[spec.ranks[pair] for pair in pairs]).sort_values(["rank", "x"], kind="stable")
     return ranked.drop(columns="rank").reset_index(drop=True)
 
 
-def missing(
-    points: pd.DataFrame, spec: FigureSpec, expected: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """The `expected` cells (panel, method, x, reason) without a point that has a y, in the figure's order."""
+def missing(points: pd.DataFrame, spec: FigureSpec, expected: Cells) -> Cells:
+    """The `expected` cells without a point that has a y, in the figure's order."""
     finite = points[points["y"].notna()]
-    there = {
-        (panel, method, x_key(x))
-        for panel, method, x in zip(finite["panel"], finite["method"], finite["x"], strict=True)
-    }
+    there = set(zip(finite["panel"], finite["method"], finite["x"].map(x_key), strict=True))
     cells = {(cell["panel"], cell["method"], x_key(cell["x"])): cell for cell in expected}
     gone = [cell for key, cell in cells.items() if key not in there]
-    table = pd.DataFrame(gone, columns=["panel", "method", "x", "reason"]).astype({"x": float})
-    rows = ordered(table, spec).to_dict("records")
-    return [{str(key): value for key, value in row.items()} for row in rows]
+    return sorted(gone, key=lambda cell: (spec.ranks[cell["panel"], cell["method"]], cell["x"]))
 
 
 def to_csv(table: pd.DataFrame) -> str:
     """The text of the CSV file: six significant digits, and the same bytes for the same numbers."""
-    text = table.copy()
-    for name in _FLOATS:
-        if name in text:
-            text[name] = [f"{value + 0.0:.6g}" for value in text[name]]  # + 0.0: no "-0"
-    return text.to_csv(index=False, lineterminator="\n")
+    numbers = table.assign(**(table.select_dtypes("float") + 0.0))  # + 0.0: no "-0"
+    return numbers.to_csv(index=False, lineterminator="\n", float_format="%.6g", na_rep="nan")
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
@@ -321,15 +308,12 @@ def differences(
 
 def _cells(table: pd.DataFrame, keys: list[str]) -> dict[str, tuple[float, int, float]]:
     """The mean, n and width of the interval of every cell."""
-    texts = [
-        [f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}" for value in table[key]]
-        for key in keys
-    ]
-    names = [", ".join(row) for row in zip(*texts, strict=True)]
-    if len(set(names)) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{repeated} is there twice")
-    known = {"low", "high"} <= set(table.columns)
-    enough = table["n"] >= ENOUGH_SEEDS  # with fewer, nobody knows how much seeds differ
-    widths = (table["high"] - table["low"]).where(enough, 0.0) if known else [0.0] * len(table)
-    return dict(zip(names, zip(table["mean"], table["n"], widths, strict=True), strict=True))
+    cells: dict[str, tuple[float, int, float]] = {}
+    for row in table.to_dict("records"):
+        texts = [f"{row[key]:.6g}" if isinstance(row[key], float) else row[key] for key in keys]
+        name = ", ".join(f"{key} {text}" for key, text in zip(keys, texts, strict=True))
+        if name in cells:
+            raise ValueError(f"{name} is there twice")
+        known = "low" in row and row["n"] >= ENOUGH_SEEDS  # with fewer, nobody knows how much seeds differ
+        cells[name] = row["mean"], row["n"], row["high"] - row["low"] if known else 0.0
+    return cells

@@ -1,7 +1,8 @@
 """Which hyperparameters a figure shows: named rules that look at validation accuracy, never at the result.
 
-Points are rows of panel, method, x, seed, y, run, setting (the hyperparameters as JSON) and val (the run's
-validation accuracy). A rule returns some of these rows, unchanged.
+Points are rows of panel, method, x, place, seed, y, run, setting (the hyperparameters as JSON) and val (the
+run's validation accuracy). The place is x, or 0 where the same runs stand at every x: all strengths of an
+attack meet the same network. A rule returns some of these rows, unchanged.
 
 With `grid.stages` of a scale or a sweep there are two stages: settings are compared on pilot seeds, and only
 the chosen ones are trained on seeds that report. A cell with one setting needs no pilot run. What pilot seeds
@@ -13,7 +14,7 @@ settings goes on after each (successive halving, Jamieson and Talwalkar 2016).
 
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -25,7 +26,7 @@ from lmsweep.config.identity import run_id
 from lmsweep.config.run import RunConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.errors import ConfigError
-from lmsweep.figures.collect import axes_of, names, placed_runs, points_of, run_rows, runs_of, settings
+from lmsweep.figures.collect import axes_of, names, placed_runs, points_of, run_rows, settings
 from lmsweep.figures.spec import FigureSpec
 from lmsweep.store.store import Store
 
@@ -42,7 +43,8 @@ WEIGHTS = {
     "best_clean": "Of each run the weights with the best accuracy on validation images with clean labels.",
     "last": "Of each run the last weights.",
 }
-CELL = ["panel", "method", "place"]  # what a setting is chosen for; in attack panels, place is 0
+CELL = ["panel", "method", "place"]  # what a setting is chosen for
+CHOICE = [*CELL, "setting"]
 RUNGS = 2  # how often a pilot run pauses before its end
 
 Runs = dict[str, RunConfig]
@@ -60,47 +62,26 @@ def told(rule: str, pilot_seeds: Sequence[int] = (), halving: int | None = None)
     return sentences
 
 
-def select(rule: str, points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
+def select(rule: str, points: pd.DataFrame) -> pd.DataFrame:
     """The points that a named rule keeps."""
-    return best_validation(points, attack_panels) if rule == "best_validation" else every(points)
+    return best_validation(points) if rule == "best_validation" else every(points)
 
 
-def best_validation(points: pd.DataFrame, attack_panels: Collection[str] = ()) -> pd.DataFrame:
-    """The points of the best setting per panel, method and x; in attack panels per panel and method.
+def best_validation(points: pd.DataFrame) -> pd.DataFrame:
+    """The points of the best setting per panel, method and place.
 
     A setting that fewer seeds finished than another is not eligible: it may owe its mean to those that
     diverged.
     """
-    return with_settings(points, best_settings(points, attack_panels), attack_panels)
+    return points.merge(ranked_settings(points).drop_duplicates(CELL), on=CHOICE)
 
 
-def best_settings(points: pd.DataFrame, attack_panels: Collection[str]) -> pd.DataFrame:
-    """The best setting of each cell: a row of panel, method, place and setting."""
-    return ranked_settings(placed(points, attack_panels)).drop_duplicates(CELL)
-
-
-def ranked_settings(placed: pd.DataFrame) -> pd.DataFrame:
+def ranked_settings(points: pd.DataFrame) -> pd.DataFrame:
     """The eligible settings of each cell, the best of a cell before its others."""
-    runs = placed[placed["val"].notna()].drop_duplicates([*CELL, "setting", "seed"])
-    settings = runs.groupby([*CELL, "setting"], as_index=False).agg(
-        seeds=("seed", "nunique"), val=("val", _mean)
-    )
+    runs = points[points["val"].notna()].drop_duplicates([*CHOICE, "seed"])
+    settings = runs.groupby(CHOICE, as_index=False).agg(seeds=("seed", "nunique"), val=("val", _mean))
     complete = settings[settings["seeds"] == settings.groupby(CELL)["seeds"].transform("max")]
-    return complete.sort_values(["val", "setting"], ascending=[False, True])[[*CELL, "setting"]]
-
-
-def with_settings(
-    points: pd.DataFrame, settings: pd.DataFrame, attack_panels: Collection[str]
-) -> pd.DataFrame:
-    """The points that have the setting, or one of the settings, of their cell."""
-    kept = placed(points, attack_panels).merge(settings, on=[*CELL, "setting"], how="inner")
-    return kept.drop(columns="place").reset_index(drop=True)
-
-
-def placed(points: pd.DataFrame, attack_panels: Collection[str]) -> pd.DataFrame:
-    """The points with their `place`: all strengths of an attack meet the same network, so there it is 0."""
-    place = points["x"].where(~points["panel"].isin(list(attack_panels)), 0.0)
-    return points.assign(place=place.astype(float))  # an empty column is none of numbers
+    return complete.sort_values(["val", "setting"], ascending=[False, True])[CHOICE]
 
 
 def every(points: pd.DataFrame) -> pd.DataFrame:
@@ -161,8 +142,6 @@ class Stages:
 
     def __init__(self, sweep: Sweep, spec: FigureSpec) -> None:
         self.sweep, self.spec = sweep, spec
-        # Panels whose x is no key of a run, so that a run stands at every x of the panel.
-        self._one_place = [panel.name for panel in spec.panels if panel.x.key in (None, "step")]
 
     @cached_property
     def pilot_seeds(self) -> tuple[int, ...]:
@@ -181,14 +160,14 @@ class Stages:
     @cached_property
     def pilot_runs(self) -> Runs:
         """The runs of stage one: every setting of the cells that have several, on the pilot seeds."""
-        return self._pilots_of(_compared(self._grid)) if self.pilot_seeds else {}
+        return self._pilots(after=0)
 
     def rungs(self, number: int, *, guess: bool = False) -> list[Rung]:
         """The pilot runs that are still rivals when they come to a rung, as the rungs before have it."""
         factor = self.sweep.grid.halving
-        if not self.pilot_seeds or factor is None:
+        if factor is None:
             return []
-        runs = self._pilots_of(_compared(self._rivals(number, guess))).values()
+        runs = self._pilots(number, guess).values()
         for run in runs:  # those that cannot pause
             wrong = None
             if run.trainer.processes > 1:
@@ -204,7 +183,7 @@ class Stages:
 
     def finalists(self, *, guess: bool = False) -> Runs:
         """The pilot runs that are trained to their end: all, or those with rivals after the last rung."""
-        return self._pilots_of(_compared(self._rivals(RUNGS, guess))) if self.pilot_seeds else {}
+        return self._pilots(RUNGS, guess)
 
     def reporting_runs(self, *, guess: bool = False) -> Runs:
         """The runs of stage two: those with the settings that the pilot runs in the store choose.
@@ -218,17 +197,16 @@ class Stages:
         rows = run_rows({**sweep.runs, **self.pilot_runs}, store, axes_of(spec), spec.methods)
         chosen = self._choice(points_of(spec.panels, rows, {}, store, spec.checkpoint))
         if guess:
-            chosen = pd.concat([chosen, grid[[*CELL, "setting"]]]).drop_duplicates(CELL)
-        kept = set(grid.merge(chosen, on=[*CELL, "setting"])["run"])
+            chosen = pd.concat([chosen, grid[CHOICE]]).drop_duplicates(CELL)
+        kept = set(grid.merge(chosen, on=CHOICE)["run"])
         shown = set(grid["run"])  # a run that no panel shows has no rival
         return {name: run for name, run in sweep.runs.items() if name in kept or name not in shown}
 
     def choose(self, points: pd.DataFrame) -> pd.DataFrame:
         """The points of the selected settings, without those of pilot seeds."""
         if not self.pilot_seeds:
-            return select(self.spec.selection, points, self.spec.attack_panels)
-        reported = points[~points["seed"].isin(self.pilot_seeds)]
-        return with_settings(reported, self._choice(points), self._one_place)
+            return select(self.spec.selection, points)
+        return points[~points["seed"].isin(self.pilot_seeds)].merge(self._choice(points), on=CHOICE)
 
     @cached_property
     def _grid(self) -> pd.DataFrame:
@@ -236,28 +214,23 @@ class Stages:
 
         def rows() -> Iterator[tuple[str, str, float, str, str]]:
             for panel in self.spec.panels:
-                shown = placed_runs(panel, self.sweep.runs, {})
-                if panel.name in self._one_place:
-                    shown = ((name, run, (0.0,)) for name, run in runs_of(panel, self.sweep.runs).items())
-                for name, run, xs in shown:
-                    for method, x in product(names(run, panel.methods), xs):
-                        yield panel.name, method, x, hyperparameters[name], name
+                for name, run, places in placed_runs(panel, self.sweep.runs):
+                    for method, place in product(names(run, panel.methods), places):
+                        yield panel.name, method, place, hyperparameters[name], name
 
         hyperparameters = settings(self.sweep.runs, axes_of(self.spec))
-        return pd.DataFrame(rows(), columns=[*CELL, "setting", "run"])
+        return pd.DataFrame(rows(), columns=[*CHOICE, "run"])
 
     def _choice(self, points: pd.DataFrame) -> pd.DataFrame:
         """Panel, method, place and setting: the only setting of a cell, or the best on the pilot seeds."""
         grid, left = self._grid, self._rivals(RUNGS)
-        alone = left[_is_alone(left)][[*CELL, "setting"]].drop_duplicates()
-        pilots = placed(points[points["seed"].isin(self.pilot_seeds)], self._one_place)
-        rivals = left[[*CELL, "setting"]].drop_duplicates()
-        best = best_settings(pilots.merge(rivals, on=[*CELL, "setting"]), self._one_place)
+        pilots = points[points["seed"].isin(self.pilot_seeds)]
+        best = ranked_settings(pilots.merge(left[CHOICE].drop_duplicates(), on=CHOICE))
         # A method with one setting has that everywhere, also at points of a run's curve, which no grid names.
         one = ["panel", "method", "setting"]
         lone = grid[grid.groupby(one[:2])["setting"].transform("nunique") == 1][one].drop_duplicates()
-        curves = placed(points, self._one_place).merge(lone, on=one)[[*CELL, "setting"]]
-        return pd.concat([alone, best, curves]).drop_duplicates(CELL)
+        choices = [left[_is_alone(left)], best, points.merge(lone, on=one)]
+        return pd.concat([choice[CHOICE] for choice in choices]).drop_duplicates(CELL)
 
     def _rivals(self, number: int, guess: bool = False) -> pd.DataFrame:
         """The rows of the grid whose settings are left after the first `number` rungs."""
@@ -265,44 +238,39 @@ class Stages:
         if factor is None:
             return grid
         for rung in range(number):
-            compared = _compared(grid)
-            left = going_on(compared, self._scores(compared, rung, factor, guess=guess), factor)
-            grid = pd.concat([grid[_is_alone(grid)], left], ignore_index=True)
+            alone = _is_alone(grid)
+            left = going_on(grid[~alone], self._scores(grid[~alone], rung, factor, guess=guess), factor)
+            grid = pd.concat([grid[alone], left], ignore_index=True)
         return grid
 
     def _scores(self, grid: pd.DataFrame, number: int, factor: int, *, guess: bool) -> pd.DataFrame:
         """Panel, method, place, setting, seed and val of all that is known on a rung."""
         weights = {panel.name: panel.checkpoint or self.spec.checkpoint for panel in self.spec.panels}
-        known: dict[str, dict[str, float] | None] = {}
 
         def rows() -> Iterator[tuple[object, ...]]:
-            cells = grid.drop_duplicates([*CELL, "setting"])
+            cells = grid.drop_duplicates(CHOICE)
             for row, seed in product(cells.to_dict("records"), self.pilot_seeds):
                 run = self.sweep.runs[row["run"]].model_copy(update={"seed": seed})
-                rung = Rung(run, number, factor)
-                if rung.id not in known:
-                    known[rung.id] = rung.scores()
-                scores = known[rung.id]
+                scores = Rung(run, number, factor).scores()
                 val = 0.0 if scores is None and guess else (scores or {}).get(weights[row["panel"]])
-                yield *(row[key] for key in (*CELL, "setting")), seed, val
+                yield *(row[key] for key in CHOICE), seed, val
 
-        return pd.DataFrame(rows(), columns=[*CELL, "setting", "seed", "val"]).astype({"val": float})
+        return pd.DataFrame(rows(), columns=[*CHOICE, "seed", "val"]).astype({"val": float})
 
-    def _pilots_of(self, grid: pd.DataFrame) -> Runs:
-        """The settings of these rows, each on every pilot seed."""
-        runs = (self.sweep.runs[name] for name in dict.fromkeys(grid["run"]))
+    def _pilots(self, after: int, guess: bool = False) -> Runs:
+        """The settings that still have rivals after so many rungs, each on every pilot seed."""
+        if not self.pilot_seeds:
+            return {}
+        grid = self._rivals(after, guess)
+        runs = (self.sweep.runs[name] for name in dict.fromkeys(grid["run"][~_is_alone(grid)]))
         cells = {run.cell: run for run in runs}.values()
         pilots = [run.model_copy(update={"seed": seed}) for run in cells for seed in self.pilot_seeds]
         return {run.id: run for run in pilots}
 
 
 def _is_alone(grid: pd.DataFrame) -> pd.Series:
+    """Whether the setting of a row is the only one of its cell."""
     return grid.groupby(CELL)["setting"].transform("nunique") == 1
-
-
-def _compared(grid: pd.DataFrame) -> pd.DataFrame:
-    """The rows of cells with several settings."""
-    return grid[~_is_alone(grid)]
 
 
 def scores_until(metrics: Path, step: int) -> dict[str, float]:
@@ -325,4 +293,4 @@ def going_on(grid: pd.DataFrame, scores: pd.DataFrame, factor: int) -> pd.DataFr
     rivals = ranked.groupby(CELL)["setting"].transform("size")
     kept = ranked[ranked.groupby(CELL).cumcount() < -(-rivals // factor)]
     # An empty column would be one of objects, which cannot be merged with numbers.
-    return grid.merge(kept.astype({"place": float}), on=[*CELL, "setting"])
+    return grid.merge(kept.astype({"place": float}), on=CHOICE)

@@ -5,6 +5,7 @@ Each description completes the sentence "it must be ..." in the error a user see
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from lmsweep.config.fields import Name, Node, invalid_value
 from lmsweep.config.hydra import config_folder
 from lmsweep.errors import ConfigError
 from lmsweep.figures.claims import KINDS, AnyClaim, Claim
+from lmsweep.figures.statistics import methods_of
 
 # A variant, such as xent@model.dropout=0@optimizer.lr=0.003, is a method whose runs have these values.
 ACQUIRED = r"(\+(bald|random|max_entropy))?"
@@ -76,6 +78,11 @@ class Panel(Node):
     )
 
     @property
+    def one_place(self) -> bool:
+        """Whether x is no key of runs, so that the same runs stand at every x."""
+        return self.x.key in (None, "step")
+
+    @property
     def attack(self) -> str | None:
         """The attack that the panel's points come from: a curve of it on x, or one strength of it on y."""
         return self.x.attack or self.y.attack
@@ -129,6 +136,12 @@ class FigureSpec(Node):
     def attack_panels(self) -> tuple[str, ...]:
         """Panels over the strength of an attack: all strengths meet the same runs."""
         return tuple(panel.name for panel in self.panels if panel.x.attack)
+
+    @cached_property
+    def ranks(self) -> dict[tuple[str, str], int]:
+        """Where each panel and method stands in the order of the figure."""
+        pairs = ((panel.name, method) for panel in self.panels for method in panel.methods)
+        return {pair: rank for rank, pair in enumerate(pairs)}
 
     @property
     def methods(self) -> list[str]:
@@ -188,14 +201,12 @@ def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
         yield "figure.checkpoint=best_clean is not allowed with attacks or regions: it must be best or last"
     names = [panel.name for panel in spec.panels]
     yield from _repeated("figure.panels", "name", names)
-    axes = [panel.x.key for panel in spec.panels]
-    for panel in spec.panels:
-        part = f"figure.panels[{names.index(panel.name)}]"
-        yield from (
-            _not_one_of(f"{part}.where.{key}", [x for x in axes if x])
-            for key in panel.where
-            if key not in axes
-        )
+    axes = [panel.x.key for panel in spec.panels if panel.x.key]
+    for i, panel in enumerate(spec.panels):
+        part = f"figure.panels[{i}]"
+        for key in panel.where:
+            if key not in axes:
+                yield _not_one_of(f"{part}.where.{key}", axes)
         yield from _repeated(part, "methods", panel.methods)
         yield from _axis_problems(part, panel, spec.attacks)
     for i, reference in enumerate(spec.references):
@@ -209,7 +220,7 @@ def _problems(spec: FigureSpec, stem: str) -> Iterator[str]:
                 yield _not_one_of(f"{part}, panel={name}", names)
                 return
             methods = spec.panel(name).methods
-            for method in [side] if isinstance(side, str) else side:
+            for method in methods_of(side):
                 if method not in methods:
                     yield _not_one_of(f"{part}, method {method} in panel {name}", methods)
 

@@ -8,7 +8,7 @@ images, the same wrong labels and the same initial weights.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -84,24 +84,21 @@ class Comparison:
         """The same, with an interval for one of so many comparisons."""
         return replace(self, tries=self.tries * tries)
 
-    def verdict(self, threshold: float = 0.0) -> Verdict:
-        """Whether the mean is above the threshold; without an effect it `holds` once in forty times."""
-        return self.verdict_within(threshold, float("inf"), open_low=True)
-
-    def verdict_within(self, least: float, most: float, *, open_low: bool = False) -> Verdict:
-        """Whether all of the interval is between two bounds, or outside; few seeds resolve nothing."""
-        return verdict_between(self.n, *interval(self.values, self.tries), least, most, open_low=open_low)
+    def verdict(self, least: float = 0.0, most: float = math.inf) -> Verdict:
+        """Whether the mean is between two bounds; above 0 without an effect it is once in forty times."""
+        return verdict_between(self.n, *interval(self.values, self.tries), least, most)
 
 
-def verdict_between(
-    n: int, low: float, high: float, least: float, most: float, *, open_low: bool = False
-) -> Verdict:
-    """Whether the interval of n values is between two bounds, or outside; few values resolve nothing."""
+def verdict_between(n: int, low: float, high: float, least: float, most: float) -> Verdict:
+    """Whether the interval of n values is between two bounds, or outside; few values resolve nothing.
+
+    Where there is no upper bound, the lower one is a threshold: the interval must be above it.
+    """
     if n < ENOUGH_SEEDS:
         return "not resolved"
     if high < least or low > most:
         return "fails"
-    above = low > least if open_low else low >= least
+    above = low > least if most == math.inf else low >= least
     return "holds" if above and high <= most else "not resolved"
 
 
@@ -115,17 +112,16 @@ def best_of(candidates: Sequence[Comparison], threshold: float = 0.0) -> Compari
     return max(tried, key=lambda c: (c.verdict(threshold) == "holds", np.nan_to_num(c.high, nan=c.mean)))
 
 
-def verdict_of_all(found: Sequence[Comparison], least: float, most: float = float("inf")) -> Verdict:
+def verdict_of_all(found: Sequence[Comparison], least: float, most: float = math.inf) -> Verdict:
     """The verdict on a claim of several parts: all must hold, and one that fails decides.
 
     That all hold needs no correction (an intersection-union test: each part has to pass by itself). One
     failure among many comes by chance, so it counts only if it is left when the intervals are corrected for
     their number (Holm's first step).
     """
-    open_low = most == float("inf")
-    if any(c.one_of(len(found)).verdict_within(least, most) == "fails" for c in found):
+    if any(c.one_of(len(found)).verdict(least, most) == "fails" for c in found):
         return "fails"
-    parts = {c.verdict_within(least, most, open_low=open_low) for c in found}
+    parts = {c.verdict(least, most) for c in found}
     return "holds" if parts == {"holds"} else "not resolved"
 
 
@@ -143,6 +139,10 @@ def x_key(x: float) -> float:
 Side = str | list[str]  # a method, or several methods of which the best counts
 
 
+# Cells of the grid: panel, method, x, and the reason why there may be no number.
+Cells = Sequence[Mapping[str, Any]]
+
+
 class NotRunError(Exception):
     """What a claim needs is missing; the message says what."""
 
@@ -150,22 +150,17 @@ class NotRunError(Exception):
 class Evidence:
     """A figure and its selected points."""
 
-    def __init__(
-        self, figure: "FigureSpec", points: pd.DataFrame, expected: Iterable[Mapping[str, Any]] = ()
-    ) -> None:
-        """`expected` are the cells (panel, method, x) of the grid, so that what is missing is known."""
+    def __init__(self, figure: "FigureSpec", points: pd.DataFrame, expected: Cells = ()) -> None:
+        """`expected` are the cells of the grid, so that what is missing is known."""
         self._figure = figure
-        self._expected: dict[tuple[str, str], set[float]] = {}
-        for wanted in expected:
-            side = (str(wanted["panel"]), str(wanted["method"]))
-            self._expected.setdefault(side, set()).add(x_key(float(wanted["x"])))
+        self._expected = {(cell["panel"], cell["method"], x_key(cell["x"])) for cell in expected}
         finite = points[points["y"].notna()].sort_values("seed")
         if finite.duplicated(["panel", "method", "x", "seed"]).any():
             raise ValueError("a cell has a seed twice; select a setting first")
-        self._y: dict[tuple[str, str], dict[float, pd.Series]] = {}
-        for key, cell in finite.groupby(["panel", "method", "x"]):
-            curve = self._y.setdefault((str(key[0]), str(key[1])), {})
-            curve[x_key(float(cell["x"].iloc[0]))] = cell.set_index("seed")["y"].astype(float)
+        self._y = {
+            (str(key[0]), str(key[1]), x_key(cell["x"].iloc[0])): cell.set_index("seed")["y"].astype(float)
+            for key, cell in finite.groupby(["panel", "method", "x"])
+        }
 
     def units(self, panel: str) -> tuple[str, str]:
         """The units of a panel's x and y."""
@@ -182,17 +177,21 @@ class Evidence:
         if not shared:
             raise NotRunError("There is no x at which all of the methods have a value.")
         each = [(panel, method) for panel, side in sides for method in methods_of(side)]
-        every = {x for key in each for x in (*self._y.get(key, ()), *self._expected.get(key, ()))}
+        every = {x for panel, method, x in (*self._y, *self._expected) if (panel, method) in each}
         if at != "all":
             return [min(every) if at == "lowest" else max(every)], set()
         return sorted(shared), every - shared
 
     def at(self, panel: str, method: str, x: float) -> pd.Series:
         """A method's y per seed at x."""
-        y = self._y.get((panel, method), {}).get(x_key(x))
+        y = self._y.get((panel, method, x_key(x)))
         if y is None:
             raise NotRunError(f"{method_style(method).label} has no value at x = {x:g} in panel {panel}.")
         return y
+
+    def value(self, panel: str, method: str, x: float, less: float = 0.0) -> Comparison:
+        """A method's y at x, less what another work has published."""
+        return Comparison.of(method_style(method).label, self.at(panel, method, x) - less, x)
 
     def difference(
         self, panels: Sequence[str], left: str, right: str, x: float, right_x: float | None = None
@@ -208,7 +207,8 @@ class Evidence:
 
     def _xs(self, panel: str, side: Side) -> set[float]:
         """The x at which all methods of a side have points."""
-        return set.intersection(*(set(self._y.get((panel, method), {})) for method in methods_of(side)))
+        xs = [{x for p, m, x in self._y if (p, m) == (panel, method)} for method in methods_of(side)]
+        return set.intersection(*xs)
 
 
 def methods_of(side: Side) -> list[str]:

@@ -267,7 +267,7 @@ def _row(folder: JobFolder, entry: Entry) -> Row:
         if "slurm" in status:
             row["slurm"] = status["slurm"]
         if results is not None:
-            row |= {"seconds": results["seconds"], **results.get("metrics", {})}
+            row |= {key: results[key] for key in ("seconds",) if key in results} | results.get("metrics", {})
             row |= {"remarks": "; ".join(results["remarks"])} if results.get("remarks") else {}
         elif state in ("running", "abandoned"):
             row |= {"host": status["host"], "pid": status["pid"], "seconds": time.time() - status["started"]}

@@ -12,10 +12,9 @@ import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 from wandb_workspaces import expr
 
-from lmsweep.config.evaluation import EvaluationConfig
 from lmsweep.config.sweeps import Sweep
 from lmsweep.figures.claims import Claim
-from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, placed_runs, settings
+from lmsweep.figures.collect import DISTANCE_METRIC, SPLITS, Attacks, placed_runs, settings
 from lmsweep.figures.drawing.style import method_style
 from lmsweep.figures.evaluations import attack_configs
 from lmsweep.figures.make import spec_of
@@ -24,10 +23,11 @@ from lmsweep.figures.record import HEAD, ClaimRow, Record, claim_rows
 from lmsweep.figures.select import SENTENCES
 from lmsweep.figures.spec import FigureSpec, Panel
 from lmsweep.figures.words import count, place
-from lmsweep.tracking.card import ATTACK, FIGURE, TRAIN, attack_metric, attack_name, sweep_tag
+from lmsweep.tracking.tracker import ATTACK, FIGURE, TRAIN, attack_metric, attack_name, sweep_tag
 from lmsweep.tracking.wandb_run import STEP
 
 METHOD = "method_name"  # a key of the config of runs and attacks
+CURVES = {"Training loss": "train_loss", "Validation accuracy": "val_accuracy", "Validation loss": "val_loss"}
 # Panels by regular expression: which curves they show depends on the network's layers.
 LAYERS = {"Margin loss of every layer": "margin/loss/.*", "Distance of every layer": "margin/distance/.*"}
 MEAN: Mapping[str, Any] = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
@@ -67,16 +67,11 @@ def build(sweep: Sweep, entity: str, project: str, record: Record | None) -> tup
 def groups_of(sweep: Sweep, spec: FigureSpec) -> list[Group]:
     """One group per pair of axes, and then what all figures have."""
     attacks = attack_configs(sweep, spec)
-    groups = [
-        Group(
-            panel.title,
-            _axes(panel, sweep, attacks),
-            _panels(panel, attacks),
-            (ATTACK if panel.attack else TRAIN,),
-            panel.name,
-        )
-        for panel in spec.panels
-    ]
+    groups = []
+    for panel in spec.panels:
+        jobs = (ATTACK if panel.attack else TRAIN,)
+        panels = _panels(panel, attacks)
+        groups.append(Group(panel.title, _axes(panel, sweep, attacks), panels, jobs, panel.name))
     if any(config.method.margin for config in sweep.runs.values()):
         groups.append(_gamma())
     return [*groups, _hyperparameters(sweep), _training(sweep), _pictures()]
@@ -87,7 +82,7 @@ def varying(sweep: Sweep) -> list[str]:
     return sorted({key for text in settings(sweep.runs, ()).values() for key in json.loads(text)})
 
 
-def _axes(panel: Panel, sweep: Sweep, attacks: Mapping[str, EvaluationConfig]) -> str:
+def _axes(panel: Panel, sweep: Sweep, attacks: Attacks) -> str:
     """What is drawn, and how far it goes."""
     values = {x for _, _, xs in placed_runs(panel, sweep.runs, attacks) for x in xs} or {0.0}
     low, high = (place(x, panel.x.unit).removeprefix(" at ") for x in (min(values), max(values)))
@@ -95,7 +90,7 @@ def _axes(panel: Panel, sweep: Sweep, attacks: Mapping[str, EvaluationConfig]) -
     return f"{panel.y.label.capitalize()} against {panel.x.label}{reach}, {len(panel.methods)} methods."
 
 
-def _panels(panel: Panel, attacks: Mapping[str, EvaluationConfig]) -> list[Any]:
+def _panels(panel: Panel, attacks: Attacks) -> list[Any]:
     log, metric = panel.x.scale == "log", panel.y.metric
     titles = {"title_x": panel.x.label, "title_y": panel.y.label}
     if panel.x.key == "step":
@@ -143,10 +138,8 @@ def _gamma() -> Group:
 
 
 def _hyperparameters(sweep: Sweep) -> Group:
-    axes: list[Any] = [
-        *(wr.Config(key) for key in (METHOD, *varying(sweep))),
-        *(wr.SummaryMetric(metric) for metric in ("val_accuracy", "test_accuracy")),
-    ]
+    axes: list[Any] = [wr.Config(key) for key in (METHOD, *varying(sweep))]
+    axes += [wr.SummaryMetric("val_accuracy"), wr.SummaryMetric("test_accuracy")]
     columns = [wr.ParallelCoordinatesPlotColumn(axis) for axis in axes]
     panels = [
         wr.ParallelCoordinatesPlot(title="Every run of the sweep", columns=columns),
@@ -157,15 +150,10 @@ def _hyperparameters(sweep: Sweep) -> Group:
 
 
 def _training(sweep: Sweep) -> Group:
-    curves = {
-        "Training loss": "train_loss",
-        "Validation accuracy": "val_accuracy",
-        "Validation loss": "val_loss",
-    }
-    panels = [_lines(title, [metric]) for title, metric in curves.items()]
-    layers = dict(LAYERS) if any(run.method.margin for run in sweep.runs.values()) else {}
+    panels = [_lines(title, [metric]) for title, metric in CURVES.items()]
+    layers = LAYERS if any(run.method.margin for run in sweep.runs.values()) else {}
     if any(run.telemetry.every for run in sweep.runs.values()):
-        layers["Distance to the boundary"] = "distance/.*"
+        layers = {**layers, "Distance to the boundary": "distance/.*"}
     panels += [_lines(title, [], metric_regex=regex) for title, regex in layers.items()]
     about = "What runs say while they train, the mean over the runs of a method."
     return Group("Training", about, [*panels, _bars("Seconds of training", "train_seconds")])
@@ -276,14 +264,11 @@ def _experiment(sweep: Sweep, spec: FigureSpec) -> str:
 
 def _verdict(spec: FigureSpec, record: Record | None) -> str:
     """How many of the paper's statements hold here."""
-    total = len(spec.claims)
+    statements = f"{len(spec.claims)} statements of the paper"
     if record is None:
-        return (
-            f"{total} statements of the paper are held against these runs; the figure has not been drawn yet."
-        )
-    found = [claim.verdict for claim in record.claims]
-    parts = [f"{found.count(word)} {word}" for word in dict.fromkeys(found)]
-    return f"Of {total} statements of the paper, with {len(record.seeds)} seeds: {', '.join(parts)}."
+        return f"{statements} are held against these runs; the figure has not been drawn yet."
+    parts = [f"{number} {word}" for word, number in record.verdicts.items()]
+    return f"Of {statements}, with {len(record.seeds)} seeds: {', '.join(parts)}."
 
 
 def _statement(claim: Claim, record: Record | None) -> str:

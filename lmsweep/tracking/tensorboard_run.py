@@ -1,19 +1,15 @@
 """A run as TensorBoard's event files."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from lmsweep.config.groups import TrackingConfig
 from lmsweep.config.identity import dotted
 from lmsweep.figures.pages.markdown import table
-from lmsweep.tracking.card import Card
-from lmsweep.tracking.tracker import Line, Tracker
-
-if TYPE_CHECKING:
-    from lmsweep.training.evaluate import Portrait
+from lmsweep.tracking.tracker import Card, Line, Look, Rows, Tracker
 
 
 class TensorBoardRun(Tracker):
@@ -35,9 +31,7 @@ class TensorBoardRun(Tracker):
         for name, value in values.items():
             self.writer.add_scalar(name, value, step)
 
-    def describe(
-        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
-    ) -> None:
+    def describe(self, results: Mapping[str, Any], portrait: Look, checkpoint: Path) -> None:
         metrics = {f"results/{key}": value for key, value in results["metrics"].items()}
         # Values that TensorBoard has columns for, under dotted keys.
         keys: dict[str, bool | int | float | str] = {
@@ -54,9 +48,7 @@ class TensorBoardRun(Tracker):
             self.writer.add_image(f"adversarial_examples/{number}", example.picture)
             self.writer.add_text(f"adversarial_examples/{number}", example.caption)
 
-    def table(
-        self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
-    ) -> None:
+    def table(self, name: str, columns: Sequence[str], rows: Rows, line: Line | None = None) -> None:
         self.writer.add_text(name, table(columns, [list(map(str, row)) for row in rows]))
 
     def picture(self, name: str, file: Path) -> None:

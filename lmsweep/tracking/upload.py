@@ -16,7 +16,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -32,38 +31,12 @@ LOOK_EVERY_SECONDS = 0.1
 ANSWER_SECONDS = 3.0  # for a server to say anything at all
 
 
-@dataclass
-class Upload:
-    """The upload of one run that is being written."""
-
-    process: "subprocess.Popen[bytes]"
-    folder: Path
-
-    def finish(self, patience: float) -> None:
-        """Say that the run is complete, and wait for the upload, though not longer than `patience`."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        if patience == 0:
-            return
-        try:
-            self.process.wait(patience + LEAVE_SECONDS)
-        except subprocess.TimeoutExpired:
-            _end(self.process)
-        if not is_uploaded(self.folder):
-            (self.folder.parent / FAILED).touch()  # a process that was killed could not do so
-            print(
-                f"Not uploaded to W&B yet: {self.folder} (why: {self.folder / LOG}); `make sync` does it.",
-                file=sys.stderr,
-                flush=True,
-            )
-
-
-def start_upload(folder: Path, options: TrackingConfig, lock: int) -> Upload | None:
+def start_upload(folder: Path, options: TrackingConfig, lock: int) -> "subprocess.Popen[bytes] | None":
     """Begin to upload; None when that is not wanted, or failed a moment ago. The process shares `lock`."""
     if options.mode != "online" or failed_lately(folder.parent, options.pause):
         return None
     words = [sys.executable, "-m", "lmsweep.tracking.upload", str(folder), str(options.patience)]
-    process = subprocess.Popen(  # noqa: S603 - this module, by words of ours
+    return subprocess.Popen(  # noqa: S603 - this module, by words of ours
         words,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -73,7 +46,22 @@ def start_upload(folder: Path, options: TrackingConfig, lock: int) -> Upload | N
         # These variables of a W&B agent are about one run, whose file has them already.
         env={key: value for key, value in os.environ.items() if key not in (RUN_ID, SWEEP_ID)},
     )
-    return Upload(process, folder)
+
+
+def finish_upload(process: "subprocess.Popen[bytes]", folder: Path, patience: float) -> None:
+    """Say that the run is complete, and wait for its upload, though not longer than `patience`."""
+    if process.stdin is not None:
+        process.stdin.close()
+    if patience == 0:
+        return
+    try:
+        process.wait(patience + LEAVE_SECONDS)
+    except subprocess.TimeoutExpired:
+        _end(process)
+    if not is_uploaded(folder):
+        (folder.parent / FAILED).touch()  # a process that was killed could not do so
+        told = f"Not uploaded to W&B yet: {folder} (why: {folder / LOG}); `make sync` does it."
+        print(told, file=sys.stderr, flush=True)
 
 
 def failed_lately(folder: Path, pause: float) -> bool:
@@ -114,22 +102,23 @@ def check_account() -> None:
 
 def _answer(server: str) -> str | None:
     """Why a server says nothing of use within ANSWER_SECONDS; None when it speaks, were it to refuse."""
-    found: list[str | None] = []
+    trouble: str | None = f"nothing within {ANSWER_SECONDS:g} s"
 
     def ask() -> None:
+        nonlocal trouble
         try:
             with urllib.request.urlopen(server, timeout=ANSWER_SECONDS):  # noqa: S310 - W&B's own setting
-                found.append(None)
+                trouble = None
         except urllib.error.HTTPError as error:
-            found.append(str(error) if error.code >= 500 else None)
+            trouble = str(error) if error.code >= 500 else None
         except (OSError, ValueError) as error:
-            found.append(str(getattr(error, "reason", error)))
+            trouble = str(getattr(error, "reason", error))
 
     # In a thread, because to look up a name without a network can take longer, and knows no limit.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(ANSWER_SECONDS)
-    return found[0] if found else f"nothing within {ANSWER_SECONDS:g} s"
+    return trouble
 
 
 def upload(

@@ -8,22 +8,19 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmsweep.config.groups import TrackingConfig
 from lmsweep.files import write_atomically
-from lmsweep.tracking.card import TRAIN, Card, attack_metric
-from lmsweep.tracking.tracker import Line, Tracker
-from lmsweep.tracking.upload import RUN_ID, SWEEP_ID, Upload, start_upload
+from lmsweep.tracking.tracker import TRAIN, Card, Line, Look, Rows, Tracker, attack_metric
+from lmsweep.tracking.upload import RUN_ID, SWEEP_ID, finish_upload, start_upload
 
 if TYPE_CHECKING:
     import wandb
     from torch import Tensor
-
-    from lmsweep.training.evaluate import Portrait
 
 CARD = "lmsweep.json"  # what a folder is about, for those who look which runs are mirrored
 LOCK = "lmsweep.lock"  # held while a folder is written or uploaded
@@ -55,14 +52,12 @@ class WandbRun(Tracker):
         write_atomically(self.folder / CARD, json.dumps(told) + "\n")
         self.lock = (self.folder / LOCK).open("w")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
-        self.upload: Upload | None = start_upload(self.folder, options, self.lock.fileno())
+        self.upload = start_upload(self.folder, options, self.lock.fileno())
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         self.run.log({**values, STEP: step}, step=step)
 
-    def describe(
-        self, results: Mapping[str, Any], portrait: "Callable[[], Portrait | None]", checkpoint: Path
-    ) -> None:
+    def describe(self, results: Mapping[str, Any], portrait: Look, checkpoint: Path) -> None:
         import wandb
 
         try:
@@ -83,9 +78,7 @@ class WandbRun(Tracker):
                 artifact.add_file(str(checkpoint))
             self.run.log_artifact(artifact)
 
-    def table(
-        self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], line: Line | None = None
-    ) -> None:
+    def table(self, name: str, columns: Sequence[str], rows: Rows, line: Line | None = None) -> None:
         import wandb
 
         table = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
@@ -115,7 +108,7 @@ class WandbRun(Tracker):
             self.run.mark_preempting()
         self.run.finish(exit_code=exit_code)
         if self.upload is not None:
-            self.upload.finish(0.0 if given_back else self.options.patience)
+            finish_upload(self.upload, self.folder, 0.0 if given_back else self.options.patience)
         self.lock.close()
 
 

@@ -55,6 +55,7 @@ def cell(
             "panel": panel,
             "method": method,
             "x": float(x),
+            "place": 0.0 if panel == "white" else float(x),  # as under an attack
             "seed": range(len(ys)),
             "y": ys,
             "run": [f"{method}{setting}{seed}" for seed in range(len(ys))],

@@ -91,17 +91,17 @@ def test_a_panel_shows_the_weights_it_asks_for():
         {"metrics": without_noise, "selections": {"last": without_noise}},
         {"metrics": without_noise},  # of a store that did not keep its last weights
     ]
-    rows = pd.DataFrame([{**one["metrics"], **collect._of_selections(one)} for one in results])
-    found = {
-        name: collect.of_checkpoint(rows, name)[["test_accuracy", "val_accuracy"]].to_numpy()
+    shown = {
+        name: pd.DataFrame([collect.metrics_of(one, name) for one in results])
         for name in ("best", "best_clean", "last")
     }
+    found = {name: rows[["test_accuracy", "val_accuracy"]].to_numpy() for name, rows in shown.items()}
     assert found["best"].tolist() == [[0.81, 0.5], [0.91, 0.9], [0.91, 0.9]]
     # Hyperparameters are chosen by clean labels as well.
     assert found["best_clean"].tolist() == [[0.84, 0.85], [0.91, 0.9], [0.91, 0.9]]
     assert found["last"][:2].tolist() == [[0.7, 0.4], [0.91, 0.9]]
     assert np.isnan(found["last"][2]).all()
-    assert np.isnan(collect.of_checkpoint(rows, "last")["train_accuracy"][0])  # measured of the best only
+    assert np.isnan(shown["last"]["train_accuracy"][0])  # measured of the best only
 
 
 def test_a_run_without_the_axis_key_is_a_level_line(runs):

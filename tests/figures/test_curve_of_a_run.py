@@ -7,7 +7,7 @@ import pytest
 from lmsweep.config.sweeps import GridConfig, Sweep, parse_grid
 from lmsweep.evaluation.jobs import judged
 from lmsweep.figures import collect
-from lmsweep.figures.make import gather, make_figure
+from lmsweep.figures.make import Gathered, make_figure
 from lmsweep.figures.record import read_csv
 from lmsweep.figures.spec import Panel
 from lmsweep.store.store import Store
@@ -137,4 +137,4 @@ def test_other_panels_have_the_result_of_the_whole_run(sweep):
 
 def test_a_curve_stays_where_pilot_seeds_choose(sweep):
     staged = replace(sweep, grid=parse_grid({"stages": {"pilot_seeds": [9]}, "same_data": True}))
-    assert sorted(set(gather(staged).chosen["x"])) == sorted({*CURVE, *GRID})
+    assert sorted(set(Gathered(staged).chosen["x"])) == sorted({*CURVE, *GRID})

@@ -62,7 +62,7 @@ def test_under_attack_one_setting_is_chosen_for_all_strengths():
         *(cell("white", "xent", x, [0.9 - x, 0.9 - x], [0.6, 0.6], A) for x in strengths),
         *(cell("white", "xent", x, [0.99, 0.99], [0.5, 0.5], B) for x in strengths),
     )
-    assert chosen(best_validation(table, ["white"])) == {("white", "xent", x): {A} for x in strengths}
+    assert chosen(best_validation(table)) == {("white", "xent", x): {A} for x in strengths}
 
 
 def test_under_attack_a_run_counts_once_however_many_strengths_it_has():
@@ -72,7 +72,7 @@ def test_under_attack_a_run_counts_once_however_many_strengths_it_has():
         cell("white", "xent", 0.0, [0.9, 0.9], [0.9, 0.1], A).iloc[1:],
         *(cell("white", "xent", x, [0.1, 0.1], [0.6, 0.6], B) for x in (0.0, 0.1, 0.2)),
     )
-    assert chosen(best_validation(table, ["white"])) == {("white", "xent", x): {B} for x in (0.0, 0.1, 0.2)}
+    assert chosen(best_validation(table)) == {("white", "xent", x): {B} for x in (0.0, 0.1, 0.2)}
 
 
 @st.composite
@@ -90,12 +90,12 @@ def grids(draw: st.DrawFn) -> pd.DataFrame:
 @settings(max_examples=40)
 @given(grids(), st.randoms(use_true_random=False))
 def test_neither_the_result_nor_the_order_of_rows_changes_the_selection(table, random):
-    kept = best_validation(table, ["white"])
+    kept = best_validation(table)
     other = table.assign(y=[random.choice([random.random(), np.nan]) for _ in range(len(table))])
     shuffled = other.iloc[random.sample(range(len(other)), len(other))]
     columns = ["panel", "x", "setting", "seed"]
     for changed in (other, shuffled):
-        again = best_validation(changed, ["white"]).sort_values(columns)
+        again = best_validation(changed).sort_values(columns)
         assert again[columns].to_numpy().tolist() == kept.sort_values(columns)[columns].to_numpy().tolist()
 
 

@@ -87,7 +87,7 @@ def test_verdicts_of_an_interval_against_a_threshold(low, high, n, verdict):
 
 def test_equal_values_at_the_threshold_are_not_above_it():
     assert Comparison("a", 0.0, (0.0, 0.0, 0.0)).verdict() == "not resolved"
-    assert Comparison("a", 0.0, (1.0, 1.0, 1.0)).verdict_within(0.999, 1.001) == "holds"
+    assert Comparison("a", 0.0, (1.0, 1.0, 1.0)).verdict(0.999, 1.001) == "holds"
 
 
 def test_the_best_of_several_is_corrected_for_the_choice():

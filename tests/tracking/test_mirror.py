@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from lmsweep.commands.jobs import run_training, unmirrored
 from lmsweep.store.sweeps import record_sweep
-from lmsweep.tracking.card import LONGEST_GROUP, group_of, run_card
+from lmsweep.tracking.tracker import LONGEST_GROUP, group_of, run_card
 from tests.config.test_run import config
 from tests.tracking.reading import files_of, read_back, rows
 

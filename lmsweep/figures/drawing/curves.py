@@ -33,7 +33,7 @@ from lmsweep.figures.drawing.style import (
     method_style,
 )
 from lmsweep.figures.spec import FigureSpec, Panel, Reference
-from lmsweep.figures.statistics import ENOUGH_SEEDS
+from lmsweep.figures.statistics import ENOUGH_SEEDS, Cells
 from lmsweep.figures.words import place
 
 _BESIDE = 4 / 72  # inches from a mean to the points of its seeds
@@ -52,10 +52,9 @@ LIGHT_DOTS: list[dict[str, Any]] = [
     {"color": tuple(0.62 * c + 0.38 for c in to_rgb(color)), "markersize": 2.6, "markeredgewidth": 0}
     for color in SAMPLES
 ]
-Missing = Sequence[Mapping[str, Any]]
 
 
-def draw_curves(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Missing = ()) -> Figure:
+def draw_curves(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Cells = ()) -> Figure:
     """Panels in rows of up to three (four are two by two), a curve per method with a point per seed."""
     count = len(spec.panels)
     columns = count if count <= 3 else 2 if count == 4 else 3
@@ -117,7 +116,7 @@ def _split_style(split: str) -> dict[str, Any]:
     return {"color": color, "linestyle": line, "linewidth": LINE_WIDTH}
 
 
-def caption(missing: Missing, spec: FigureSpec) -> str:
+def caption(missing: Cells, spec: FigureSpec) -> str:
     """One sentence that lists the missing cells, those of the same method and reason together."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for cell in missing:
@@ -135,11 +134,7 @@ def caption(missing: Missing, spec: FigureSpec) -> str:
 
 
 def _draw_panel(
-    axes: Axes,
-    panel: Panel,
-    rows: pd.DataFrame,
-    missing: Missing,
-    references: Sequence[tuple[str, Reference]],
+    axes: Axes, panel: Panel, rows: pd.DataFrame, missing: Cells, references: Sequence[tuple[str, Reference]]
 ) -> None:
     """One panel; `references` are its published points, each with its colour in the whole figure."""
     fx, fy = panel.x.factor, panel.y.factor
@@ -175,12 +170,12 @@ def _draw_curve(
     x, mean, low, high, n = rows.to_numpy(dtype=float).T
     several = n >= ENOUGH_SEEDS
     axes.plot(x, mean, label=label, **style)
-    band_style: dict[str, Any] = {"color": style["color"], "alpha": band, "linewidth": 0, "zorder": 2}
-    axes.fill_between(x, low, high, where=several.tolist(), **band_style)
+    color, where = style["color"], several.tolist()
+    axes.fill_between(x, low, high, where=where, color=color, alpha=band, linewidth=0, zorder=2)
     # A band needs two neighbours; a point without one gets a bar.
     beside = np.append(several[1:], False) | np.append(False, several[:-1])
     alone = several & ~beside
-    axes.vlines(x[alone], low[alone], high[alone], colors=style["color"], linewidth=1, alpha=0.6)
+    axes.vlines(x[alone], low[alone], high[alone], colors=color, linewidth=1, alpha=0.6)
 
 
 def _seeds(rows: pd.DataFrame) -> np.ndarray:
@@ -193,9 +188,8 @@ def _draw_seeds(axes: Axes, method: str, fx: float, fy: float, rows: pd.DataFram
     """Every seed as a small point beside the mean."""
     x, y = (_seeds(rows) * (fx, fy)).T
     beside = axes.transData + ScaledTranslation(_BESIDE, 0, axes.figure.dpi_scale_trans)
-    style: dict[str, Any] = {"marker": ".", "markersize": 3.5, "markeredgewidth": 0, "linestyle": "none"}
-    style |= {"color": method_style(method).color, "alpha": 0.7, "zorder": 2.2}
-    axes.plot(x, y, transform=beside, label=f"seeds of {method}", **style)
+    color, label = method_style(method).color, f"seeds of {method}"
+    axes.plot(x, y, ".", ms=3.5, mew=0, color=color, alpha=0.7, zorder=2.2, transform=beside, label=label)
 
 
 def _x_axis(axes: Axes, panel: Panel, xs: Sequence[float], factor: float) -> None:
@@ -214,27 +208,20 @@ def _x_axis(axes: Axes, panel: Panel, xs: Sequence[float], factor: float) -> Non
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _crosses(axes: Axes, panel: Panel, missing: Missing, factor: float) -> None:
+def _crosses(axes: Axes, panel: Panel, missing: Cells, factor: float) -> None:
     """A small cross on the x axis per missing cell; several at one x stand on each other."""
     heights: dict[float, int] = {}
     for cell in sorted(missing, key=lambda cell: panel.methods.index(cell["method"])):
         x = factor * cell["x"]
         level = heights[x] = heights.get(x, -1) + 1
-        style: dict[str, Any] = {"marker": "x", "markersize": 4, "markeredgewidth": 1, "linestyle": "none"}
-        style |= {"color": method_style(cell["method"]).color, "clip_on": False, "zorder": 5}
-        on_axis = axes.get_xaxis_transform()
-        axes.plot([x], [0.04 * level], transform=on_axis, label=f"missing {cell['method']}", **style)
+        color, label = method_style(cell["method"]).color, f"missing {cell['method']}"
+        place: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False, "zorder": 5}
+        axes.plot([x], [0.04 * level], "x", ms=4, mew=1, color=color, label=label, **place)
 
 
 def _reference_style(color: str) -> dict[str, Any]:
-    return {
-        "color": color,
-        "marker": "*",
-        "markersize": 7,
-        "markeredgewidth": 0,
-        "linestyle": (0, (1, 1.5)),
-        "linewidth": 0.8 * LINE_WIDTH,
-    }
+    marker = {"marker": "*", "markersize": 7, "markeredgewidth": 0}
+    return {**marker, "color": color, "linestyle": (0, (1, 1.5)), "linewidth": 0.8 * LINE_WIDTH}
 
 
 @dataclass(frozen=True)
@@ -275,19 +262,13 @@ def _draw_regions(axes: Axes, network: Regions) -> None:
     axes.contourf(network.x, network.y, score, levels=[-np.inf, 0.0, np.inf], colors=list(REGIONS), zorder=0)
     if score.min() < 0 < score.max():  # else there is no boundary, and matplotlib warns
         axes.contour(network.x, network.y, score, levels=[0.0], colors="black", linewidths=0.9, zorder=1)
-    for points, labels, bold in (
-        (network.test_points, network.test_labels, False),
-        (network.train_points, network.train_labels, True),
-    ):
-        for label, style in enumerate(BOLD_DOTS if bold else LIGHT_DOTS):
-            of_class = np.asarray(points)[np.asarray(labels) == label]
-            name = f"{'train' if bold else 'test'} {label}"
-            axes.plot(
-                of_class[:, 0], of_class[:, 1], linestyle="none", marker="o", label=name,
-                zorder=3 if bold else 2, **style,
-            )  # fmt: skip
-    axes.set_xlim(float(np.min(network.x)), float(np.max(network.x)))
-    axes.set_ylim(float(np.min(network.y)), float(np.max(network.y)))
+    for label, (bold, light) in enumerate(zip(BOLD_DOTS, LIGHT_DOTS, strict=True)):
+        train = network.train_points[network.train_labels == label]
+        test = network.test_points[network.test_labels == label]
+        axes.plot(*train.T, linestyle="none", marker="o", label=f"train {label}", zorder=3, **bold)
+        axes.plot(*test.T, linestyle="none", marker="o", label=f"test {label}", zorder=2, **light)
+    axes.set_xlim(network.x.min(), network.x.max())
+    axes.set_ylim(network.y.min(), network.y.max())
     axes.set_title(f"{method_style(network.method).legend} (test {100 * network.test_accuracy:.1f}%)")
     axes.set_xlabel("input 1")
     axes.set_ylabel("input 2")

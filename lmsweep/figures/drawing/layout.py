@@ -31,9 +31,8 @@ class Sheet:
             FigureCanvasAgg(self.figure)
             grid = self.figure.subplots(rows, columns, squeeze=False)
         self.axes: list[list[Axes]] = grid.tolist()
-        everything = [axes for row in self.axes for axes in row]
-        self.used = everything[:used]
-        for axes in everything[len(self.used) :]:
+        self.used: list[Axes] = list(grid.flat)[:used]
+        for axes in grid.flat[len(self.used) :]:
             axes.set_axis_off()
         self.width, self.height = width, height
 
@@ -54,17 +53,11 @@ class Sheet:
             above = _HEAD + _TITLE_LINE * len(titles) + _SUBTITLE_LINE * len(subtitles)
             height = below + rows * self.height + above
             self.figure.set_size_inches(total_width, height)
+            size = (self.width - _LEFT - _RIGHT) / total_width, (self.height - _BOTTOM - top) / height
             for i, row in enumerate(self.axes):
+                floor = below + (rows - 1 - i) * self.height + _BOTTOM
                 for j, axes in enumerate(row):
-                    floor = below + (rows - 1 - i) * self.height + _BOTTOM
-                    axes.set_position(
-                        (
-                            (j * self.width + _LEFT) / total_width,
-                            floor / height,
-                            (self.width - _LEFT - _RIGHT) / total_width,
-                            (self.height - _BOTTOM - top) / height,
-                        )
-                    )
+                    axes.set_position(((j * self.width + _LEFT) / total_width, floor / height, *size))
             legend.set_loc("upper center")
             legend.set_bbox_to_anchor((0.5, (below - 0.02) / height), transform=self.figure.transFigure)
             write_around(self.figure, titles, subtitles, lines)

@@ -5,7 +5,7 @@ There is a row per method and a column per panel and x; the picture has a dot wi
 
 import json
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -20,7 +20,7 @@ from lmsweep.figures.drawing.layout import seeds_phrase, write_around
 from lmsweep.figures.drawing.style import RC, in_math, method_style
 from lmsweep.figures.pages.markdown import table as markdown
 from lmsweep.figures.spec import FigureSpec, Panel
-from lmsweep.figures.statistics import ENOUGH_SEEDS
+from lmsweep.figures.statistics import ENOUGH_SEEDS, Cells
 from lmsweep.figures.words import NOTHING, amount, place
 
 # Inches: widths of a column, of the gap between two, and of the names; heights of a method's row, of what
@@ -57,9 +57,7 @@ def costs(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {method: row for method, row in found.items() if row is not None}
 
 
-def draw_methods(
-    table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Sequence[Mapping[str, Any]] = ()
-) -> Figure:
+def draw_methods(table: pd.DataFrame, spec: FigureSpec, scale: str, missing: Cells = ()) -> Figure:
     """Columns in the order of panels, then costs; a vertical line shows where the first method stands."""
     columns = list(columns_of(table, spec))
     width = _NAMES + (len(columns) + 1) * (_WIDTH + _GAP)
@@ -69,12 +67,9 @@ def draw_methods(
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(width, height))
         FigureCanvasAgg(figure)
-        grid = [
-            figure.add_axes(
-                ((_NAMES + i * (_WIDTH + _GAP)) / width, below / height, _WIDTH / width, rows / height)
-            )
-            for i in range(len(columns) + 1)
-        ]
+        lefts = [(_NAMES + i * (_WIDTH + _GAP)) / width for i in range(len(columns) + 1)]
+        size = (_WIDTH / width, rows / height)
+        grid = [figure.add_axes((left, below / height, *size)) for left in lefts]
         for axes, (panel, title, cells) in zip(grid, columns, strict=False):
             _draw_column(axes, panel, cells, spec.methods)
             axes.set_title(in_math("\n".join(title)), fontsize=7)
@@ -95,16 +90,14 @@ def _draw_column(axes: Axes, panel: Panel, rows: pd.DataFrame, names: Sequence[s
     factor = panel.y.factor
     for i, method in enumerate(names):
         if method not in rows.index:
-            axes.text(
-                0.5, i, "missing", transform=axes.get_yaxis_transform(), fontsize=6, color="#888", va="center"
-            )
+            middle = axes.get_yaxis_transform()
+            axes.text(0.5, i, "missing", transform=middle, fontsize=6, color="#888", va="center")
             continue
         row, style = rows.loc[method].to_dict(), method_style(method)
         mean, low, high = (factor * row[key] for key in ("mean", "low", "high"))
         seeds = [factor * float(value) for value in str(row["values"]).split()]
-        axes.plot(
-            [low, high], [i, i], color=style.color, linewidth=1, alpha=0.5, label=f"interval of {method}"
-        )
+        interval = f"interval of {method}"
+        axes.plot([low, high], [i, i], color=style.color, linewidth=1, alpha=0.5, label=interval)
         axes.plot(seeds, [i + 0.28] * len(seeds), ".", color=style.color, markersize=2.5, alpha=0.6)
         axes.plot([mean], [i], label=method, **{**style.line_kwargs(), "linestyle": "none"})
         if i == 0:
@@ -135,15 +128,13 @@ def methods_page(table: pd.DataFrame, spec: FigureSpec, scale: str) -> str:
         for method in spec.methods
     ]
     seeds = " to ".join(map(str, sorted({table["n"].min(), table["n"].max()}))) if len(table) else "no"
-    lines = [
-        f"# {spec.title}",
+    shown_is = (
         f"{spec.question} At {scale}, {seeds} seeds: "
         f"{', '.join(dict.fromkeys(panel.y.label for panel in spec.panels))}, "
-        "± half of Student's 95% interval over seeds; the highest mean of a column is bold.",
-        markdown(head, cells),
-        _measured(cost),
-    ]
-    return "\n\n".join(line for line in lines if line) + "\n"
+        "± half of Student's 95% interval over seeds; the highest mean of a column is bold."
+    )
+    lines = [f"# {spec.title}", shown_is, markdown(head, cells), _measured(cost)]
+    return "\n\n".join(filter(None, lines)) + "\n"
 
 
 def _cell(column: Column, method: str) -> str:

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 # Okabe and Ito's palette, made to be told apart by colour-blind readers.
@@ -29,7 +28,6 @@ RC: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "pdf.fonttype": 42,
-    "ps.fonttype": 42,
 }
 REFERENCE_COLORS = (PURPLE, ORANGE, SKY)
 # The paper's colours, and dashes for readers who cannot tell colours apart.
@@ -83,19 +81,12 @@ class MethodStyle:
 
     def line_kwargs(self) -> dict[str, Any]:
         """Arguments of `Axes.plot`."""
-        return {
-            "color": self.color,
-            "marker": self.marker,
-            "linestyle": self.line,
-            "linewidth": LINE_WIDTH,
-            "markersize": MARKER_SIZE,
-            "markeredgewidth": 0.9,
-            "markeredgecolor": self.color,
-            "markerfacecolor": self.color if self.filled else "white",
-        }
+        line = {"color": self.color, "linestyle": self.line, "linewidth": LINE_WIDTH}
+        edge = {"markeredgewidth": 0.9, "markeredgecolor": self.color}
+        face = {"markersize": MARKER_SIZE, "markerfacecolor": self.color if self.filled else "white"}
+        return {**line, "marker": self.marker, **edge, **face}
 
 
-@cache
 def method_style(method: str) -> MethodStyle:
     """The style of a method as `RunConfig.method_name` names it; what a variant goes without is dashed."""
     rest, _, variant = method.rpartition("@")

@@ -35,14 +35,14 @@ def cells(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
         raise UserError(f"--metric {metric} is not allowed: it must be one of {allowed or 'none'}.")
     axes = [key for key in filter(_is_axis, done.columns) if done[key].astype(str).nunique() > 1]
     texts = done.assign(**{key: done[key].map(text_of).replace("nan", "") for key in axes})
+    keys = ["method", *(axis.removeprefix("config.") for axis in axes)]
     found: list[dict[str, Any]] = []
-    about: dict[str, Any] = {}
     for values, part in texts.groupby(["method", *axes], sort=False):
         y = part[metric].to_numpy(float)
         low, high = interval(y)
-        about = dict(zip(["method", *(axis.removeprefix("config.") for axis in axes)], values, strict=True))
+        about = dict(zip(keys, values, strict=True))
         found.append({**about, "mean": y.mean(), "low": low, "high": high, "n": len(y)})
-    found.sort(key=lambda row: [_place(str(row[key])) for key in about])
+    found.sort(key=lambda row: [_place(str(row[key])) for key in keys])
     return pd.DataFrame(found)
 
 
@@ -68,8 +68,8 @@ def axes_of(table: pd.DataFrame) -> list[str]:
     return sorted(swept, key=lambda name: -table[name].nunique()) or ["method"]
 
 
-def draw_grid(table: pd.DataFrame, metric: str, title: str) -> bytes:
-    """The metric against the axis with the most values, a panel for each value of the next one, as PNG.
+def draw_grid(table: pd.DataFrame, title: str) -> bytes:
+    """A PNG: the test accuracy against the axis with the most values, a panel for each value of the next one.
 
     Lines are methods, and the values of all other axes; error bars are 95% intervals over seeds. A method
     that does not have the axis is a level line, and stands in every panel when it lacks that one.
@@ -87,12 +87,11 @@ def draw_grid(table: pd.DataFrame, metric: str, title: str) -> bytes:
         for axes, value in zip(sheet.used, panels, strict=True):
             parts = [part if facet is None else part[part[facet].isin(["", value])] for _, part in lines]
             _draw(axes, x, _sorted(table[x]), list(zip(parts, styles, strict=True)))
-            axes.set_ylabel(metric.replace("_", " "))
+            axes.set_ylabel(METRIC.replace("_", " "))
             axes.set_title(f"{facet} = {value}" if facet else "")
         handles = [Line2D([], [], **style) for style in styles]
     labels = [in_math(_label(keys, values)) for values, _ in lines]
-    left_out = len(groups) - len(lines)
-    rest = f"; the best {MOST_LINES} of {MOST_LINES + left_out} lines" if left_out > 0 else ""
+    rest = f"; the best {MOST_LINES} of {len(groups)} lines" if len(groups) > MOST_LINES else ""
     counts = sorted({int(n) for n in table["n"]})
     seeds = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
     return png(sheet.finish(title, f"mean and 95% interval over seeds, {seeds}{rest}", handles, labels))

@@ -19,7 +19,7 @@ from lmsweep.config.run import parse
 from lmsweep.config.sweeps import Sweep, read_sweep, scales, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.figures.drawing.layout import png
-from lmsweep.figures.make import draw, gather
+from lmsweep.figures.make import Gathered, draw
 from lmsweep.figures.pages.report import part, policy, rendered
 from lmsweep.store.store import STATES, Row, Store, overview
 from lmsweep.store.sweeps import PILOT, runs_of, states_by_sweep
@@ -89,7 +89,7 @@ def live_figure(outputs: Path, sweep: str) -> bytes:
         store, grid = Store(outputs), asked.grid.model_copy(update={"stages": None})
         runs = {name: parse(store.folder(name).read_config()) for name in runs_of(outputs, sweep)}
         asked = dataclasses.replace(asked, runs=runs, grid=grid)
-    return png(draw(gather(asked)), dpi=100)
+    return png(draw(Gathered(asked)), dpi=100)
 
 
 @lru_cache(maxsize=32)
@@ -138,14 +138,14 @@ class LiveServer(ThreadingHTTPServer):
         # The address of a picture says how much was done, so that nothing is drawn twice.
         self.drawn: Callable[[str, str], bytes] = lru_cache(64)(lambda name, _: live_figure(outputs, name))
 
-    def answer(self, path: str, query: str) -> tuple[str, bytes] | None:
+    def answer(self, path: str, query: str) -> tuple[str, bytes]:
         """Content type and content of what there is at a path."""
         if path == "/":
             return "text/html; charset=utf-8", live_page(self.outputs).encode(errors="replace")
         if path.startswith("/figures/") and path.endswith(".png"):
             name = unquote(path.removeprefix("/figures/").removesuffix(".png"))
             return "image/png", self.drawn(name, query)
-        return None
+        raise UserError(f"There is nothing at {path}.")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -163,24 +163,17 @@ class Handler(BaseHTTPRequestHandler):
         asked = urlsplit(self.path)
         try:
             with self.server.turn:
-                found = self.server.answer(asked.path, asked.query)
+                kind, content = self.server.answer(asked.path, asked.query)
         except UserError as error:
             self.send_error(404, explain=str(error))
             return
-        if found is None:
-            self.send_error(404)
-            return
-        kind, content = found
         self.send_response(200)
-        for name, value in (
-            ("Content-Type", kind),
-            ("Content-Length", str(len(content))),
-            ("Cache-Control", "no-store" if kind.startswith("text") else "max-age=3600"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Cross-Origin-Resource-Policy", "same-origin"),
-            ("Referrer-Policy", "no-referrer"),
-        ):
-            self.send_header(name, value)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store" if kind.startswith("text") else "max-age=3600")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.send_header("Referrer-Policy", "no-referrer")
         self.end_headers()
         self.wfile.write(content)
 

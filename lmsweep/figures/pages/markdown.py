@@ -28,16 +28,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def results_page(records: Sequence[Record], scale: str) -> str:
     """The page that stands beside the pictures of a scale."""
-    lines = [
-        f"# Results at {scale} scale",
-        "",
-        f"Made by `make publish SCALE={scale}` from the figures' own records; change nothing here by hand.",
-        "",
-        _summary(records),
-    ]
-    for record in records:
-        lines += ["", *_section(record)]
-    return "\n".join(lines) + "\n"
+    made = f"Made by `make publish SCALE={scale}` from the figures' own records; change nothing here by hand."
+    parts = [f"# Results at {scale} scale", made, _summary(records)]
+    return "\n\n".join([*parts, *(part for record in records for part in _section(record))]) + "\n"
 
 
 def with_overview(page: str, folder: str, records: Sequence[Record]) -> str:
@@ -56,48 +49,44 @@ def between(page: str, begin: str, end: str, text: str) -> str:
 def _overview(records: Sequence[Record], folder: str) -> str:
     """A row per figure at its largest scale, with links to the picture and to the claims below `folder`."""
     shown = {record.figure: record for record in records}.values()  # the largest scale of a figure comes last
-    counts = sum((_verdicts(record) for record in shown), Counter[str]())
+    counts = sum((record.verdicts for record in shown), Counter[Verdict]())
     rows = []
     for record in shown:
         place = f"{folder}/{record.scale}"
         picture = f"[`{record.figure}`]({place}/{record.figure}.png)"
-        claims = f"[{_said(_verdicts(record)) or 'no claims'}]({place}/README.md#{record.figure.lower()})"
+        claims = f"[{_said(record.verdicts) or 'no claims'}]({place}/README.md#{record.figure.lower()})"
         title = re.sub(r"^Figures? ", "", record.paper)
         rows.append([picture, record.title, title, record.scale, claims])
     head = ["figure", "shows", "in the paper", "scale", "its claims, here"]
     return f"Of {counts.total()} claims: {_said(counts)}.\n\n{table(head, rows)}"
 
 
-def _said(counts: Counter[str]) -> str:
+def _said(counts: Counter[Verdict]) -> str:
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
-
-
-def _verdicts(record: Record) -> Counter[str]:
-    return Counter(claim.verdict for claim in record.claims)
 
 
 def _summary(records: Sequence[Record]) -> str:
     rows = []
     for record in records:
         link = f"[{record.figure}](#{record.figure.lower()})"
-        counts = [_verdicts(record)[verdict] for verdict in VERDICTS]
+        counts = [record.verdicts[verdict] for verdict in VERDICTS]
         commit = str(record.provenance.get("commit"))[:7]
         rows.append([link, *counts, record.trained, len(record.seeds), commit])
     return table(["figure", *VERDICTS, "runs", "seeds", "commit"], rows)
 
 
 def _section(record: Record) -> list[str]:
-    lines = [f"## {record.figure}", "", f"{record.title} ({record.paper}). {record.question}", ""]
-    lines += [f"![{record.title}]({record.figure}.png)", ""]
+    """Its paragraphs."""
+    parts = [f"## {record.figure}", f"{record.title} ({record.paper}). {record.question}"]
+    parts.append(f"![{record.title}]({record.figure}.png)")
     if record.intervals != RULE:
-        lines += [OLD_RULE, ""]
-    lines.append(table(HEAD, claim_rows(record.claims)) if record.claims else "(none)")
+        parts.append(OLD_RULE)
+    parts.append(table(HEAD, claim_rows(record.claims)) if record.claims else "(none)")
     if record.audit:
         audits = [[row.method, row.verdict, "; ".join(row.reasons) or NOTHING] for row in record.audit]
-        lines += ["", table(["audit of", "verdict", "because"], audits)]
-    for remark in record.training.get("remarks", ()):
-        lines += ["", f"{remark}."]
+        parts.append(table(["audit of", "verdict", "because"], audits))
+    parts += [f"{remark}." for remark in record.training.get("remarks", ())]
     if record.missing:
         gone = len(record.missing)
-        lines += ["", f"{gone} cells are missing; the [record]({record.figure}.json) lists them."]
-    return lines
+        parts.append(f"{gone} cells are missing; the [record]({record.figure}.json) lists them.")
+    return parts

@@ -1,18 +1,17 @@
 """The report: every drawn figure, its claims and where its numbers come from, on one static page."""
 
 import base64
-import csv
 import hashlib
 import io
 import re
 import struct
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pandas as pd
@@ -33,6 +32,7 @@ ROWS_SHOWN = 200
 PIXELS_PER_CSS_PIXEL = 1.5
 PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
+T = TypeVar("T", Missing, Selected)
 Section = dict[str, Any]  # what the template lays out
 Grids = Mapping[str, pd.DataFrame]  # a row per run of every sweep without a figure file, by its name
 
@@ -55,7 +55,7 @@ def section(path: Path, record: Record) -> Section:
         "numbers": None if table is None else _numbers(table),
         "shared": shared,
         "choices": choices,
-        "missing": _missing(record.missing),
+        "missing": _places(record.missing, lambda cell: (cell.panel, cell.method, cell.reason)),
     }
 
 
@@ -73,7 +73,7 @@ def grid_section(name: str, rows: pd.DataFrame) -> Section:
     table = cells(rows, METRIC)
     alt = f"{name}: {METRIC} against {', '.join(axes_of(table))}; the table below has the numbers."
     numbers = _numbers(table.astype(object).where(table.notna(), "").map(str))
-    return {**told, "numbers": numbers, "picture": _picture(draw_grid(table, METRIC, name), alt)}
+    return {**told, "numbers": numbers, "picture": _picture(draw_grid(table, name), alt)}
 
 
 def _bytes(path: Path) -> bytes:
@@ -94,9 +94,8 @@ def _read_table(path: Path, checksum: str) -> pd.DataFrame | None:
     if checksum not in ("", digest(data)):
         return None  # changed since the figure was drawn
     try:
-        head, *rows = [row for row in csv.reader(io.StringIO(data.decode(), newline="")) if row]
-        return pd.DataFrame(rows, columns=head) if len(set(head)) == len(head) else None
-    except (ValueError, csv.Error):  # not UTF-8, empty, or with lines of different lengths
+        return pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False, index_col=False)
+    except ValueError:  # not UTF-8, empty, or with lines of different lengths
         return None
 
 
@@ -140,29 +139,27 @@ def _is_numeric(values: "pd.Series[str]") -> bool:
 
 def _hyperparameters(cells: list[Selected]) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """What all cells share that have the key at all, and per cell what tells it apart from others."""
-    settings = [{key: text(value) for key, value in dotted(cell.hyperparameters).items()} for cell in cells]
-    keys = dict.fromkeys(key for setting in settings for key in setting)
-    values = {key: {setting[key] for setting in settings if key in setting} for key in keys}
+
+    def setting(cell: Selected) -> dict[str, str]:
+        return {key: text(value) for key, value in dotted(cell.hyperparameters).items()}
+
+    values: dict[str, set[str]] = {}
+    for key, value in (pair for cell in cells for pair in setting(cell).items()):
+        values.setdefault(key, set()).add(value)
     shared = {key: next(iter(found)) for key, found in values.items() if len(found) == 1}
     # Under an attack one choice serves every strength, and is told once.
-    groups = groupby(
-        zip(cells, settings, strict=True),
-        key=lambda pair: (pair[0].panel, pair[0].method, pair[0].runs, pair[1]),
-    )
+    told = _places(cells, lambda cell: (cell.panel, cell.method, cell.runs, setting(cell)))
     choices = []
-    for _, group in groups:
-        (first, setting), *others = group
-        places = [text(first.x), *(text(cell.x) for cell, _ in others)]
-        differing = {key: value for key, value in setting.items() if key not in shared}
-        choices.append({"cell": first, "places": places, "differing": differing})
+    for cell, places in told:
+        differing = {key: value for key, value in setting(cell).items() if key not in shared}
+        choices.append({"cell": cell, "places": places, "differing": differing})
     return shared, choices
 
 
-def _missing(cells: list[Missing]) -> list[tuple[Missing, list[str]]]:
-    """One line per panel, method and reason, with all its x."""
-    groups = groupby(cells, key=lambda cell: (cell.panel, cell.method, cell.reason))
-    lines = [list(group) for _, group in groups]
-    return [(line[0], [text(cell.x) for cell in line]) for line in lines]
+def _places(cells: Sequence[T], key: Callable[[T], Any]) -> list[tuple[T, list[str]]]:
+    """Of neighbouring cells with the same key the first one, and all their x."""
+    groups = [list(group) for _, group in groupby(cells, key)]
+    return [(group[0], [text(cell.x) for cell in group]) for group in groups]
 
 
 FILTERS = {
@@ -251,7 +248,7 @@ def _hash(content: str) -> str:
 
 
 def _counts(records: Collection[Record]) -> dict[str, Any]:
-    verdicts = Counter(claim.verdict for record in records for claim in record.claims)
+    verdicts = sum((record.verdicts for record in records), Counter[Verdict]())
     return {
         "figures": len({record.figure for record in records}),
         "scales": list(dict.fromkeys(record.scale for record in records)),
