@@ -62,7 +62,7 @@ def command(config_name: str, schema: type[C], work: Callable[[C], None]) -> Non
 def measured(jobs: Sequence[Job]) -> list[tuple[JobFolder, Results]]:
     """Have the configured launcher run what the store lacks; raise the first failure."""
     plan = Plan.of(jobs)
-    if plan.missing(Request()):
+    if "missing" in plan.states(Request()).values():
         launcher = make_launcher(HydraConfig.get().launcher)
         with redirect_stdout(sys.stderr):  # stdout belongs to results
             outcome = launcher.submit(plan, Request())

@@ -13,14 +13,6 @@ from lmsweep.store.store import Store
 State = Literal["done", "failed", "missing"]
 
 
-@dataclass
-class Outcome:
-    """How the jobs of a plan ended; those in neither are still on their way."""
-
-    results: dict[str, Results] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
 class Plan:
     """The ids that were asked for, in order and with repeats, and the job behind each id."""
@@ -61,9 +53,25 @@ class Plan:
         looked = {name: store.folder(name).read_status() if name in there else {} for name in self.jobs}
         return {name: state_for(status, request) for name, status in looked.items()}
 
-    def missing(self, request: Request) -> list[str]:
-        """The ids of jobs whose work is to be done."""
-        return [name for name, state in self.states(request).items() if state == "missing"]
+
+@dataclass
+class Outcome:
+    """How the jobs of a plan ended; those in neither are still on their way."""
+
+    plan: Plan
+    results: dict[str, Results] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def left(self) -> int:
+        """How many jobs are on their way, because the launcher did not wait for their end."""
+        return len(self.plan.jobs) - len(self.results) - len(self.failures)
+
+    @property
+    def broken(self) -> list[str]:
+        """Failed jobs that another call may do; a diverged run is a result."""
+        jobs = self.plan.jobs
+        return [name for name in self.failures if not jobs[name].folder.read_status().get("final")]
 
 
 def state_for(status: Mapping[str, Any], request: Request) -> State:

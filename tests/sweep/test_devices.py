@@ -9,7 +9,7 @@ import pytest
 
 from lmsweep.errors import ConfigError
 from lmsweep.sweep.devices import cores_for, slots, usable_cores, visible_gpus
-from lmsweep.sweep.launcher import LocalLauncher
+from lmsweep.sweep.local import LocalLauncher
 
 
 def places(**keys):
