@@ -25,10 +25,9 @@ from lmsweep.provenance import machine_name
 from lmsweep.store.housekeeping import drop_weights
 from lmsweep.store.job import Job
 from lmsweep.store.sweeps import PILOT, record_sweep
-from lmsweep.sweep.devices import places
 from lmsweep.sweep.estimate import Seconds, cost, estimate
 from lmsweep.sweep.local import LocalLauncher
-from lmsweep.sweep.plan import Outcome, Plan
+from lmsweep.sweep.plan import Outcome, Plan, places
 from lmsweep.sweep.progress import duration
 from lmsweep.sweep.sweeper import make_launcher
 

@@ -27,9 +27,8 @@ from lmsweep.files import StoreUnwritableError
 from lmsweep.processes import LIVES, Ended, Pool, call_each, value_of
 from lmsweep.store.job import reason, run_job
 from lmsweep.store.lease import JobBusyError, LeaseLostError
-from lmsweep.sweep.devices import Slot, cores_for, places, preload_for, slots
 from lmsweep.sweep.estimate import describe
-from lmsweep.sweep.plan import Outcome, Plan, State, state_for
+from lmsweep.sweep.plan import Outcome, Plan, Slot, State, cores_for, places, slots, state_for
 from lmsweep.sweep.progress import Progress, duration, label, print_failures
 
 LOOK_EVERY_SECONDS = 0.25  # at jobs that other processes have
@@ -98,7 +97,7 @@ class Submission:
         spent = duration(time.monotonic() - began)
         print(f"{len(plan.jobs)} {plan.noun}{asked}: {counts}, in {spent}; {self.store.root}", flush=True)
         failures = self.outcome.failures.items()
-        rows = [(name, label(about[name]), why, self.store.folder(name).error) for name, why in failures]
+        rows = [(name, label(about[name]), why, str(self.store.folder(name).error)) for name, why in failures]
         if rows:
             print_failures(rows, plan.noun)
 
@@ -110,7 +109,7 @@ class LocalSweep(Submission):
         self, plan: Plan, request: Request, slots: Sequence[Slot], max_failures: int | None = None
     ) -> None:
         super().__init__(plan, request, len(slots), max_failures)
-        self.pool = Pool(slots, preload_for(plan))
+        self.pool = Pool(slots, plan.preload)
         self.began = time.time()
         self.queue: deque[str] = deque()  # jobs that are to be done, and at its end those of other processes
         self.deaths: Counter[str] = Counter()

@@ -183,13 +183,12 @@ def probing(count: int, console: Console | None = None) -> Iterator[Callable[[],
         yield lambda: bar.advance(task)
 
 
-def print_failures(rows: Sequence[tuple[str, str, str, Path]], noun: str) -> None:
+def print_failures(rows: Sequence[Sequence[str]], noun: str) -> None:
     """What went wrong: id, what it was, why, and where to read more."""
-    table = Table(
-        noun.removesuffix("s"), "what", "reason", "details", title=f"Failed {noun}", title_justify="left"
-    )
-    for *words, details in rows:
-        table.add_row(*(Text(text, overflow="fold") for text in (*words, str(details))))
+    head = (noun.removesuffix("s"), "what", "reason", "details")
+    table = Table(*head, title=f"Failed {noun}", title_justify="left")
+    for row in rows:
+        table.add_row(*(Text(text, overflow="fold") for text in row))
     console = Console(file=sys.stderr)
     if not console.is_terminal:
         console.width = FILE_WIDTH

@@ -28,9 +28,8 @@ from lmsweep.files import locked
 from lmsweep.processes import Pool, stop_on_sigterm
 from lmsweep.store.job import JobFailedError, run_job
 from lmsweep.store.lease import SLURM_JOB
-from lmsweep.sweep.devices import Slot, places, preload_for
 from lmsweep.sweep.local import LocalLauncher, LocalSweep, Submission, SweepStoppedError
-from lmsweep.sweep.plan import Outcome, Plan
+from lmsweep.sweep.plan import Outcome, Plan, Slot, places
 from lmsweep.sweep.slurm_jobs import max_array_size, settle_jobs
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def run_together(plan: Plan, rank: int) -> list[str]:
     All tasks do the same in the same order, each job in a process of its own. Returns what failed.
     """
     failed = []
-    pool = Pool([UNSEEN_BY_LIGHTNING], preload_for(plan))
+    pool = Pool([UNSEEN_BY_LIGHTNING], plan.preload)
     try:
         for name, job in plan.jobs.items():
             folder = plan.store.folder(name)
