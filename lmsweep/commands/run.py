@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import hydra
@@ -38,12 +39,8 @@ def run_command() -> None:
 
 def shown_resolved(arguments: list[str]) -> list[str]:
     """`--cfg job` with `--resolve`, so that it shows the value of a gamma that follows from the norm."""
-    for flag in ("--cfg", "-c"):
-        if flag in arguments:
-            place = arguments.index(flag)
-            if arguments[place + 1 : place + 2] == ["job"] and "--resolve" not in arguments:
-                return [*arguments[:place], "--resolve", *arguments[place:]]
-    return arguments
+    is_shown = any(flag in ("--cfg", "-c") and what == "job" for flag, what in pairwise(arguments))
+    return [*arguments, "--resolve"] if is_shown and "--resolve" not in arguments else arguments
 
 
 class SweepFailedError(UserError):

@@ -202,7 +202,6 @@ class SlurmSweep(Submission):
         super().__init__(plan, request, workers, options.max_failures)
         self.options = options
         self.folder = plan.outputs / "slurm"  # of scripts, pickled tasks and what these printed
-        self.largest: int | None = None  # tasks of an array, once Slurm was asked
         self.open: list[str] = []  # jobs that somebody runs, or is going to
         self.arrays: list[str] = []  # the ids that Slurm gave to ours
         self.full = False  # whether it was said that the queue takes no more
@@ -268,12 +267,11 @@ class SlurmSweep(Submission):
             return
         size = self.options.runs_per_job
         parts = [names[first : first + size] for first in range(0, len(names), size)]
-        left = len(parts)
-        parts = parts[: self._room(alive)]
-        self.largest = self.largest or max_array_size() or left
-        arrays = -(-left // self.largest)
+        largest = max_array_size() or len(parts)
+        arrays = -(-len(parts) // largest)
         at_once = max(1, self.options.array_parallelism // arrays)  # of each array
-        most = 1 if self.full else self.largest  # one task asks whether there is room again
+        most = 1 if self.full else largest  # one task asks whether there is room again
+        parts = parts[: self._room(alive)]
         while parts:
             array, rest = parts[:most], parts[most:]
             try:
@@ -286,7 +284,7 @@ class SlurmSweep(Submission):
                     return
                 most = len(array) // 2
             else:
-                parts, most = rest, min(2 * most, self.largest)
+                parts, most = rest, min(2 * most, largest)
 
     def _submit_array(self, parts: Sequence[Sequence[str]], at_once: int) -> None:
         plans = [Plan.of([self.plan.jobs[name] for name in part]) for part in parts]
