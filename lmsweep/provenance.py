@@ -28,7 +28,7 @@ def code() -> dict[str, Any]:
 
     The server of worker processes asks once for all of them, when it has imported the code.
     """
-    commit = _git("rev-parse", "HEAD") if (ROOT / ".git").exists() else None
+    commit = _git("rev-parse", "HEAD")
     lock = ROOT / "requirements.lock"
     return {
         "commit": commit,
@@ -83,12 +83,12 @@ def _cpuinfo(key: str) -> str:
 @cache
 def version_name() -> str | None:
     """The commit as `git describe` names it; None outside of a checkout."""
-    if not (ROOT / ".git").exists():
-        return None
     return _git("describe", "--tags", "--always", "--dirty")
 
 
 def _git(*arguments: str) -> str | None:
+    if not (ROOT / ".git").exists():  # an installed package may lie in a checkout of something else
+        return None
     try:
         command = ["git", "-C", str(ROOT), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)  # noqa: S603 - only git, by words of ours

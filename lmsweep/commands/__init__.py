@@ -101,8 +101,13 @@ def reported(schema: "type[BaseModel] | None" = None) -> Iterator[None]:
 
     `schema` is that of the configuration, which Hydra's errors are about; by default a run's.
     """
+    # Imported here, so that `lmsweep --help` starts at once.
+    from lmsweep.config.fields import explained
+    from lmsweep.config.run import RunConfig
+
     try:
-        yield
+        with explained(schema or RunConfig):
+            yield
     except KeyboardInterrupt:
         trains = "dry_run=true" not in sys.argv
         _stop(GOES_ON if trains else "Stopped.", 128 + interrupted_by())
@@ -112,26 +117,9 @@ def reported(schema: "type[BaseModel] | None" = None) -> Iterator[None]:
         _stop(str(error), 1)
     except BrokenPipeError:  # the reader, such as `| head`, is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except Exception as error:
-        sentence = _hydra_sentence(error, schema)  # first, because some of Hydra's errors are OSErrors
-        if sentence is not None:
-            _stop(sentence, 2)
-        if not isinstance(error, OSError):
-            raise
+    except OSError as error:
         # Inside a job an OSError is the job's failure; here a folder or file of the store cannot be used.
         _stop(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 1)
-
-
-def _hydra_sentence(error: Exception, schema: "type[BaseModel] | None") -> str | None:
-    # Imported here, because commands that only read the store start without Hydra.
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    from lmsweep.config.fields import hydra_error
-    from lmsweep.config.run import RunConfig
-
-    composing = isinstance(error, HydraException | OmegaConfBaseException)
-    return hydra_error(schema or RunConfig, error) if composing else None
 
 
 def _stop(sentence: str, status: int) -> NoReturn:

@@ -62,7 +62,7 @@ def command(config_name: str, schema: type[C], work: Callable[[C], None]) -> Non
 def measured(jobs: Sequence[Job]) -> list[tuple[JobFolder, Results]]:
     """Have the configured launcher run what the store lacks; raise the first failure."""
     plan = Plan.of(jobs)
-    if plan.missing(Request()):
+    if "missing" in plan.states(Request()).values():
         launcher = make_launcher(HydraConfig.get().launcher)
         with redirect_stdout(sys.stderr):  # stdout belongs to results
             outcome = launcher.submit(plan, Request())
@@ -146,24 +146,22 @@ def audit_command() -> None:
 
 def _audit(config: AuditConfig) -> None:
     wanted = [audit_measurement(config, find_run(config.outputs, name, config.trust)) for name in config.runs]
-    console = Console(file=sys.stdout, highlight=False)
     for folder, results in measured([measurement_job(one, runs) for one, runs in wanted]):
         verdict, reasons = judged(config, results)
         (target,) = results["targets"]
         name = f"{results['methods'][target]}, run {target}"
-        show_audit({**results, "verdict": verdict, "reasons": reasons}, name, folder.results, console)
+        show_audit({**results, "verdict": verdict, "reasons": reasons}, name, folder.results)
 
 
 def _audit_own(config: OwnAuditConfig) -> None:
     from lmsweep.evaluation.own import audit_own  # imports torch, which an error in a key does not need
 
-    results = audit_own(config, ROWS)
-    console = Console(file=sys.stdout, highlight=False)
-    show_audit(results, config.model.target, Path(config.page) / "index.html", console)
+    show_audit(audit_own(config, ROWS), config.model.target, Path(config.page) / "index.html")
 
 
-def show_audit(results: Results, name: str, path: Path, console: Console) -> None:
+def show_audit(results: Results, name: str, path: Path) -> None:
     """Print the accuracies as a table, then the verdict and its reasons."""
+    console = Console(file=sys.stdout, highlight=False)
     evidence = results["evidence"]
     title = f"{name}: accuracy on {evidence['samples']} samples"
     table = Table("attack", "0", *(f"{epsilon:g}" for epsilon in evidence["epsilons"]), "1", title=title)

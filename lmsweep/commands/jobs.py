@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,29 +93,24 @@ def rung_job(rung: "Rung") -> Job:
     )
 
 
-@contextmanager
-def _climbing(rung: "Rung") -> Iterator[Work]:
-    def work(_: JobFolder) -> Results:
-        from lmsweep.figures.select import scores_until  # imports pandas, which a run does not need
-
-        run = training_job(rung.run, pause_at=rung.step)
-        when_free(partial(_climb, run))
-        status = run.folder.read_status()
-        scores = {} if status.get("final") else scores_until(run.folder.metrics, rung.step)
-        return {"id": rung.id, **rung.frozen, "scores": scores, "provenance": provenance()}
-
-    yield work
+def _climbing(rung: "Rung") -> AbstractContextManager[Work]:
+    return nullcontext(partial(_climb, rung))
 
 
-def _climb(run: Job) -> None:
-    """Train a run up to its rung."""
+def _climb(rung: "Rung", _: JobFolder) -> Results:
+    from lmsweep.figures.select import scores_until  # imports pandas, which a run does not need
+
+    run = training_job(rung.run, pause_at=rung.step)
     try:
-        run_job(run)
+        when_free(partial(run_job, run))
     except PausedError:
-        return
+        pass
     except JobFailedError:
         if not run.folder.read_status().get("final"):  # a diverged run is a result
             raise
+    status = run.folder.read_status()
+    scores = {} if status.get("final") else scores_until(run.folder.metrics, rung.step)
+    return {"id": rung.id, **rung.frozen, "scores": scores, "provenance": provenance()}
 
 
 def _rung_summary(results: Results) -> str:
@@ -156,7 +151,7 @@ def run_training(config: RunConfig, request: Request | None = None) -> tuple[Job
 
 def mirror_late(runs: Mapping[str, RunConfig]) -> None:
     """Mirror finished runs that were trained before anybody asked for that; one process is enough."""
-    late = {name: runs[name] for name in unmirrored(runs)}
+    late = unmirrored(runs)
     if not late:
         return
     tasks = {"mirror": partial(mirror_stored, late)}
@@ -236,9 +231,7 @@ def _probe(config: RunConfig) -> float:
         raise TimeoutError(f"a probe of {PROBE_SECONDS} s measured nothing")
 
     signal.signal(signal.SIGPROF, too_long)
-    signal.setitimer(
-        signal.ITIMER_PROF, PROBE_SECONDS
-    )  # the worker ends after the probe, and the timer with it
+    signal.setitimer(signal.ITIMER_PROF, PROBE_SECONDS)  # the worker ends after the probe, and the timer, too
     return probe_seconds(config)
 
 
@@ -247,11 +240,11 @@ def mirror_stored(runs: Mapping[str, RunConfig]) -> None:
 
     A file that is written anew takes the place of the older one, also at W&B.
     """
-    for name in unmirrored(runs):
-        _mirror(name, runs[name])
+    for name, config in unmirrored(runs).items():
+        _mirror(name, config)
 
 
-def unmirrored(runs: Mapping[str, RunConfig]) -> list[str]:
+def unmirrored(runs: Mapping[str, RunConfig]) -> dict[str, RunConfig]:
     """Finished runs that ask for a tracker which lacks them, or the tag of one of their sweeps."""
     sweeps_in, tags_in = cache(sweeps_by_run), cache(_tags)
 
@@ -265,7 +258,7 @@ def unmirrored(runs: Mapping[str, RunConfig]) -> list[str]:
         tags = tags_in(folder).get(wandb_id(card))
         return tags is None or not {sweep_tag(*pair) for pair in sweeps.get(name, [])} <= tags
 
-    return [name for name, config in runs.items() if is_lacking(name, config)]
+    return {name: config for name, config in runs.items() if is_lacking(name, config)}
 
 
 def _tags(folder: Path) -> dict[str, set[str]]:

@@ -5,15 +5,14 @@ says in advance what that takes at a scale: runs, steps, hours; docs/cluster.md 
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from lmsweep.commands import parser_of, reported
 from lmsweep.commands.figures import draw
 from lmsweep.commands.jobs import measurement_job, mirror_late, rung_job, total_steps, training_job
-from lmsweep.config.run import Request, RunConfig
+from lmsweep.config.run import Request, RunConfig, parse
 from lmsweep.config.sweeps import Sweep, read_sweep, sweep_names
 from lmsweep.errors import UserError
 from lmsweep.evaluation.runs import StoredRun
@@ -24,12 +23,11 @@ from lmsweep.files import write_atomically
 from lmsweep.processes import stop_on_sigterm
 from lmsweep.provenance import machine_name
 from lmsweep.store.housekeeping import drop_weights
-from lmsweep.store.store import Store
+from lmsweep.store.job import Job
 from lmsweep.store.sweeps import PILOT, record_sweep
-from lmsweep.sweep.devices import places
 from lmsweep.sweep.estimate import Seconds, cost, estimate
-from lmsweep.sweep.launcher import LocalLauncher
-from lmsweep.sweep.plan import Outcome, Plan
+from lmsweep.sweep.local import LocalLauncher
+from lmsweep.sweep.plan import Outcome, Plan, places
 from lmsweep.sweep.progress import duration
 from lmsweep.sweep.sweeper import make_launcher
 
@@ -74,37 +72,19 @@ def reproduce(sweeps: Sequence[Sweep], *, tell: bool = True, began: float | None
     trained = None if request.dry_run else train(sweeps, launcher, request)
     if trained is None:
         return
-    evaluated = _evaluate(sweeps, trained.runs, launcher)
-    if evaluated is None:
+    failed = _evaluate(sweeps, trained.plan, launcher)
+    if failed is None:
         return
     for sweep in sweeps:
         draw(sweep, tell=tell)
     for sweep in sweeps:
         _drop_weights(sweep)
     print(f"Done in {duration(time.monotonic() - began)}.", flush=True)
-    if trained.broken or evaluated.failures:
+    if trained.broken or failed:
         raise ReproductionError(
-            f"{len(trained.broken)} of {len(trained.runs)} runs and {len(evaluated.failures)} evaluations "
+            f"{len(trained.broken)} of {len(trained.plan.jobs)} runs and {failed} evaluations "
             "failed; see above."
         )
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """Runs that were submitted together, and how they ended."""
-
-    runs: Runs
-    plan: Plan
-    outcome: Outcome
-
-    @property
-    def broken(self) -> list[str]:
-        """Failed runs that another call may train; a diverged run is a result."""
-        return [
-            name
-            for name in self.outcome.failures
-            if not self.plan.jobs[name].folder.read_status().get("final")
-        ]
 
 
 def announce(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request) -> None:
@@ -117,7 +97,7 @@ def announce(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request)
         sweep.name: {**pilots_of, **report}
         for sweep, pilots_of, report in zip(sweeps, pilots, reports, strict=True)
     }
-    print(launcher.describe(_plan(runs), request, figures), flush=True)
+    print(launcher.describe(Plan.of(_jobs(runs)), request, figures), flush=True)
     if len(sweeps) > 1:
         asked = sum(map(len, reports))
         saved = asked - len(_together(reports))
@@ -139,7 +119,7 @@ def announce(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request)
         )
 
 
-def train(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request) -> Submitted | None:
+def train(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request) -> Outcome | None:
     """Train the runs that figures report, after those that choose their settings.
 
     None while any of them is on its way.
@@ -149,11 +129,11 @@ def train(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request) ->
     if any(pilots):
         _record(sweeps, pilots, PILOT)
         for number in range(RUNGS + 1):  # without halving all come to the end at once
-            submitted = _compare(stages, number, launcher, request)
-            if submitted is None:
+            compared = _compare(stages, number, launcher, request)
+            if compared is None:
                 return None
-            if submitted.broken and request.retry != "none":
-                broken = f"{len(submitted.broken)} of {len(submitted.runs)}"
+            if compared.broken and request.retry != "none":
+                broken = f"{len(compared.broken)} of {len(compared.plan.jobs)}"
                 raise ReproductionError(
                     f"{broken} pilot runs failed, so that no settings are chosen yet; the same command "
                     "trains them again, and retry=none chooses among the others."
@@ -162,32 +142,36 @@ def train(sweeps: Sequence[Sweep], launcher: LocalLauncher, request: Request) ->
         print(f"The runs {_seeds(everyone)} have chosen the settings; other seeds report.", flush=True)
     reports = [one.reporting_runs() for one in stages]
     _record(sweeps, reports)
-    return _submit(_together(reports), launcher, request)
+    return _train_all(_together(reports), launcher, request)
 
 
 def _compare(
     stages: Sequence[Stages], number: int, launcher: LocalLauncher, request: Request
-) -> Submitted | None:
+) -> Outcome | None:
     """Train the pilot runs that are still rivals up to a rung, or after the last rung to their end."""
     if number == RUNGS:
-        return _submit(_together(one.finalists() for one in stages), launcher, request)
-    climbing = _rungs(stages, number)
-    plan = Plan.of([rung_job(rung) for rung in climbing.values()])
-    outcome = launcher.submit(plan, request) if climbing else Outcome()
-    runs = {rung.run.id: rung.run for rung in climbing.values()}
-    return None if on_their_way(plan, outcome) else Submitted(runs, plan, outcome)
+        return _train_all(_together(one.finalists() for one in stages), launcher, request)
+    return _submit([rung_job(rung) for rung in _rungs(stages, number).values()], launcher, request)
 
 
 def _rungs(stages: Sequence[Stages], number: int, *, guess: bool = False) -> dict[str, Rung]:
     return {rung.id: rung for one in stages for rung in one.rungs(number, guess=guess)}
 
 
-def on_their_way(plan: Plan, outcome: Outcome) -> bool:
-    """Whether the launcher did not wait for the end of all jobs; says so."""
-    left = len(plan.jobs) - len(outcome.results) - len(outcome.failures)
-    if left:
-        print(f"{left} {plan.noun} are on their way; the same command goes on with what comes next.")
-    return left > 0
+def _submit(jobs: Sequence[Job], launcher: LocalLauncher, request: Request) -> Outcome | None:
+    """Have jobs run; None, and a line about it, when the launcher did not wait for the end of all of them."""
+    plan = Plan.of(jobs)
+    outcome = launcher.submit(plan, request) if jobs else Outcome(plan)
+    if not outcome.left:
+        return outcome
+    print(f"{outcome.left} {plan.noun} are on their way; the same command goes on with what comes next.")
+    return None
+
+
+def _train_all(runs: Runs, launcher: LocalLauncher, request: Request) -> Outcome | None:
+    outcome = _submit(_jobs(runs), launcher, request)
+    mirror_late(runs)
+    return outcome
 
 
 def _record(sweeps: Sequence[Sweep], asked: Sequence[Runs], suffix: str = "") -> None:
@@ -196,17 +180,8 @@ def _record(sweeps: Sequence[Sweep], asked: Sequence[Runs], suffix: str = "") ->
             record_sweep(sweep.outputs, mine, sweep.name, f"{sweep.label}{suffix}")
 
 
-def _submit(runs: Runs, launcher: LocalLauncher, request: Request) -> Submitted | None:
-    plan = _plan(runs)
-    if not runs:  # every setting of every cell diverged, or was decided on a rung
-        return Submitted(runs, plan, Outcome())
-    outcome = launcher.submit(plan, request)
-    mirror_late(runs)
-    return None if on_their_way(plan, outcome) else Submitted(runs, plan, outcome)
-
-
-def _plan(runs: Runs) -> Plan:
-    return Plan.of([training_job(config) for config in runs.values()])
+def _jobs(runs: Runs) -> list[Job]:
+    return [training_job(config) for config in runs.values()]
 
 
 def _together(parts: Iterable[Mapping[str, RunConfig]]) -> Runs:
@@ -218,21 +193,23 @@ def _seeds(runs: Runs) -> str:
     return f"on seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
-def _evaluate(
-    sweeps: Sequence[Sweep], runs: Mapping[str, RunConfig], launcher: LocalLauncher
-) -> Outcome | None:
-    """Measure what the store lacks of the figures' measurements; None while jobs are on their way."""
+def _evaluate(sweeps: Sequence[Sweep], trained: Plan, launcher: LocalLauncher) -> int | None:
+    """Measure what the store lacks of the figures' measurements; return how many measurements failed.
+
+    Runs whose weights are needed and were deleted (by `lmsweep store gc`, say) are trained again before. None
+    while jobs are on their way.
+    """
     wanted = {one.measurement.id: one for sweep in sweeps for one in measurements(sweep)}.values()
     missing = [one.measurement for one in wanted if one.folder.read_status().get("state") != "done"]
-    if not missing:
-        return Outcome()
-    if not _train_again(runs, {run for one in missing for run in one.runs}, launcher):
-        return None
-    store = Store(sweeps[0].outputs)
-    stored = {name: StoredRun(store.folder(name), config) for name, config in runs.items()}
-    plan = Plan.of([measurement_job(measurement, stored) for measurement in missing])
-    outcome = launcher.submit(plan, Request())
-    return None if on_their_way(plan, outcome) else outcome
+    needed = {run: trained.jobs[run] for one in missing for run in one.runs}
+    lost = [job for job in needed.values() if not job.folder.checkpoint.exists()]
+    if lost:
+        print(f"The weights of {len(lost)} runs were deleted; they are trained again.", flush=True)
+        if _submit(lost, launcher, Request(force=True)) is None:
+            return None
+    runs = {name: StoredRun(job.folder, parse(job.config)) for name, job in needed.items()}
+    outcome = _submit([measurement_job(one, runs) for one in missing], launcher, Request())
+    return None if outcome is None else len(outcome.failures)
 
 
 def _drop_weights(sweep: Sweep) -> None:
@@ -243,24 +220,6 @@ def _drop_weights(sweep: Sweep) -> None:
     record = sweep.drawn.with_name(f"{sweep.drawn.name}.json")
     files, size = drop_weights(sweep.outputs, mine, record if sweep.grid.keep == "none" else None)
     print(f"grid.keep={sweep.grid.keep}: {files} checkpoints deleted, {size / 1e6:.1f} MB.", flush=True)
-
-
-def _train_again(runs: Mapping[str, RunConfig], needed: Collection[str], launcher: LocalLauncher) -> bool:
-    """Train finished runs whose weights are needed and were deleted (by `lmsweep store gc`, say).
-
-    False while those are on their way.
-    """
-    jobs = [training_job(run) for name, run in runs.items() if name in needed]
-    lost = [
-        job
-        for job in jobs
-        if job.folder.read_status().get("state") == "done" and not job.folder.checkpoint.exists()
-    ]
-    if not lost:
-        return True
-    print(f"The weights of {len(lost)} runs were deleted; they are trained again.", flush=True)
-    plan = Plan.of(lost)
-    return not on_their_way(plan, launcher.submit(plan, Request(force=True)))
 
 
 class Row(NamedTuple):
@@ -300,7 +259,7 @@ def costs(sweeps: Sequence[Sweep], *, hours: bool = True) -> list[Row]:
         asked[sweep.name] = set(sweep.runs), {**stages.pilot_runs, **stages.reporting_runs(guess=True)}
     everything = _together(runs for _, runs in asked.values())
     asked["all together"] = {name for grid, _ in asked.values() for name in grid}, everything
-    plan = Plan.of([training_job(run) for run in everything.values()])
+    plan = Plan.of(_jobs(everything))
     seconds = estimate(plan, list(plan.jobs), places(plan)) if hours else {}
     return [
         Row(figure, len(grid), len(runs), total_steps(runs), _hours(plan, runs, seconds) if hours else "")

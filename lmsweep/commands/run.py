@@ -1,9 +1,11 @@
 """`lmsweep key=value ...` is one run, `lmsweep -m key=a,b ...` a sweep: Hydra composes, the schema checks."""
 
+import gc
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import hydra
@@ -13,11 +15,14 @@ from omegaconf import DictConfig
 
 from lmsweep.commands import reported
 from lmsweep.config.hydra import as_dict, config_folder
-from lmsweep.config.run import Request, check_sweepable, parse, split
+from lmsweep.config.run import check_sweepable, split
 from lmsweep.config.sweeps import with_full_scale
+from lmsweep.errors import UserError
 from lmsweep.processes import stop_on_sigterm
-from lmsweep.store.job import Job, Results
+from lmsweep.store.job import Results
 from lmsweep.store.lease import when_free
+from lmsweep.store.sweeps import record_sweep
+from lmsweep.sweep.local import LocalLauncher
 from lmsweep.sweep.plan import Plan
 from lmsweep.sweep.sweeper import register_plugins
 
@@ -34,12 +39,12 @@ def run_command() -> None:
 
 def shown_resolved(arguments: list[str]) -> list[str]:
     """`--cfg job` with `--resolve`, so that it shows the value of a gamma that follows from the norm."""
-    for flag in ("--cfg", "-c"):
-        if flag in arguments:
-            place = arguments.index(flag)
-            if arguments[place + 1 : place + 2] == ["job"] and "--resolve" not in arguments:
-                return [*arguments[:place], "--resolve", *arguments[place:]]
-    return arguments
+    is_shown = any(flag in ("--cfg", "-c") and what == "job" for flag, what in pairwise(arguments))
+    return [*arguments, "--resolve"] if is_shown and "--resolve" not in arguments else arguments
+
+
+class SweepFailedError(UserError):
+    """Some runs of a sweep failed; the others are complete."""
 
 
 class RunTask:
@@ -54,23 +59,32 @@ class RunTask:
             run_one(as_dict(config))
         return None
 
-    def job(self, plain: Mapping[str, Any]) -> tuple[Job, Request]:
-        """The run that a composed configuration describes, and what the call wants done about it."""
-        from lmsweep.commands.jobs import training_job
+    def sweep(
+        self, configs: Iterable[Mapping[str, Any]], choices: Mapping[str, str], launcher: LocalLauncher
+    ) -> list[float | None]:
+        """Train what is missing of a grid; return validation accuracies, for sweepers that search."""
+        from lmsweep.commands.jobs import mirror_late, training_job
 
-        config, request = split(plain)
-        check_sweepable(config)
-        return training_job(config), request
-
-    def score(self, results: Results) -> float:
-        """What a sweeper that searches maximises."""
-        return float(results["metrics"]["val_accuracy"])
-
-    def after(self, plan: Plan) -> None:
-        """Mirror what was finished before anybody asked for that."""
-        from lmsweep.commands.jobs import mirror_late
-
-        mirror_late({name: parse(job.config) for name, job in plan.jobs.items()})
+        gc.disable()  # all runs stay: looking through tens of thousands again and again takes long
+        try:
+            asked = [split(plain) for plain in configs]
+            for config, _ in asked:
+                check_sweepable(config)
+            plan, request = Plan.of([training_job(config) for config, _ in asked]), asked[0][1]
+        finally:
+            gc.enable()
+        if request.dry_run:
+            print(launcher.describe(plan, request), flush=True)
+            return [None for _ in asked]
+        scale = (choices.get("scale") or "").rpartition("/")[2]  # laptop of mnist/laptop
+        record_sweep(plan.outputs, plan.jobs, request.name or choices.get("sweep"), scale or None)
+        outcome = launcher.submit(plan, request)
+        mirror_late(dict(zip(plan.asked, (config for config, _ in asked), strict=True)))
+        if outcome.failures:
+            raise SweepFailedError(
+                f"{len(outcome.failures)} of {len(plan.jobs)} runs failed; the others are complete."
+            )
+        return [_score(outcome.results[name]) if name in outcome.results else None for name in plan.asked]
 
 
 def run_one(plain: Mapping[str, Any], *, wait: bool = False) -> float | None:
@@ -94,4 +108,8 @@ def run_one(plain: Mapping[str, Any], *, wait: bool = False) -> float | None:
     if task is not None and task.rank > 0:
         return None  # task 0 speaks
     print(f"{folder.path}  {accuracies(results)}", flush=True)
+    return _score(results)
+
+
+def _score(results: Results) -> float:
     return float(results["metrics"]["val_accuracy"])

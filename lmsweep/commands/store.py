@@ -15,7 +15,7 @@ from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import DamagedError
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.housekeeping import collect_garbage, pack, remove, unpack, usage
-from lmsweep.store.store import STATES, Row, Store, overview
+from lmsweep.store.store import KINDS, STATES, Row, Store, overview
 from lmsweep.store.sweeps import runs_of, states_by_sweep
 from lmsweep.sweep.progress import duration, label
 from lmsweep.sweep.slurm_jobs import settle_jobs
@@ -42,7 +42,7 @@ def status_command(arguments: Sequence[str] | None = None) -> None:
 def _status(options: argparse.Namespace) -> str:
     outputs: Path = options.outputs
     with suppress(OSError):  # the store may be read-only
-        for kind in ("runs", "evaluations"):
+        for kind in KINDS:
             settle_jobs(Store(outputs, kind))
     rows = overview(outputs, runs_of(outputs, options.sweep) if options.sweep else None)
     counted = Counter(row["state"] for row in rows)

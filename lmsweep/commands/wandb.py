@@ -12,7 +12,6 @@ sweep.
 
 import fcntl
 import json
-import math
 import os
 import sys
 import time
@@ -70,33 +69,25 @@ def sweep_config(sweep: Sweep, tracking: Sequence[str], project: str, entity: st
 def split_runs(runs: Sequence[Keys]) -> tuple[dict[str, str], dict[str, list[str]]]:
     """What all runs share, and the axes whose product gives the rest.
 
-    Keys that depend on the method make no product: they become one axis, `choice`, whose values spell out all
-    of them.
+    A key is an axis when all its values meet all that there is of the other keys. Keys that depend on each
+    other, such as a gamma that only margins have, become one axis, `choice`, whose values spell them out.
     """
     keys = list(dict.fromkeys(key for run in runs for key in run))
-    seen = {key: list(dict.fromkeys(run[key] for run in runs if key in run)) for key in keys}
-    fixed = {key: seen[key][0] for key in keys if len(seen[key]) == 1 and all(key in run for run in runs)}
-    varying = [key for key in keys if key not in fixed]
-    own = [key for key in varying if _depends(key, runs)]
-    free = [key for key in varying if key not in own]
-    choices = list(dict.fromkeys(_written(run, own) for run in runs))
-    axes = {**({CHOICE: choices} if own else {}), **{key: seen[key] for key in free}}
-    # Every run once, and as many as the product has: then it is the product.
-    if math.prod(map(len, axes.values())) != len({_written(run, varying) for run in runs}):
-        axes = {CHOICE: list(dict.fromkeys(_written(run, varying) for run in runs))}
-    return fixed, axes
+    count, free = len(_written(runs, keys)), {}
+    for key in (key for key in keys if all(key in run for run in runs)):
+        values = list(dict.fromkeys(run[key] for run in runs))
+        if len(values) * len(_written(runs, [other for other in keys if other != key])) == count:
+            free[key] = values
+    own = [key for key in keys if key not in free]
+    fixed = {key: values[0] for key, values in free.items() if len(values) == 1}
+    axes = {key: values for key, values in free.items() if key not in fixed}
+    return fixed, {**({CHOICE: _written(runs, own)} if own else {}), **axes}
 
 
-def _depends(key: str, runs: Sequence[Keys]) -> bool:
-    """Whether a key has other values for other methods; the method itself counts too."""
-    by_method: dict[str | None, set[str | None]] = {}
-    for run in runs:
-        by_method.setdefault(run.get("method"), set()).add(run.get(key))
-    return key == "method" or len(set(map(frozenset, by_method.values()))) > 1
-
-
-def _written(run: Keys, keys: Sequence[str]) -> str:
-    return " ".join(f"{key}={run[key]}" for key in keys if key in run)
+def _written(runs: Sequence[Keys], keys: Sequence[str]) -> list[str]:
+    """These keys of the runs as words, each combination once."""
+    lines = (" ".join(f"{key}={run[key]}" for key in keys if key in run) for run in runs)
+    return list(dict.fromkeys(lines))
 
 
 def _typed(value: str) -> Any:

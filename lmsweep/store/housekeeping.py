@@ -6,12 +6,14 @@ import re
 import shutil
 import tempfile
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lmsweep.errors import UserError
 from lmsweep.files import DamagedError, read_json, replacing, sha256_of
-from lmsweep.store.store import JobFolder, Store, evaluations_of, overview
+from lmsweep.store.folder import JobFolder
+from lmsweep.store.store import KINDS, Store, evaluations_of, overview
 from lmsweep.store.sweeps import runs_by_sweep, runs_of
 
 
@@ -22,16 +24,12 @@ def collect_garbage(outputs: Path, *, dry_run: bool = False) -> tuple[int, int, 
     runs these use is unknown, so all checkpoints stay. Results stay; only attacks need a checkpoint.
     Links are not followed: what is behind them is not the store's.
     """
-    used, damaged = _used_by_figures(outputs)
-    runs, evaluations = (
-        [folder for folder in Store(outputs, kind).folders() if not folder.path.is_symlink()]
-        for kind in ("runs", "evaluations")
-    )
-    idle = [folder for folder in (*runs, *evaluations) if not folder.is_running()]
-    garbage = [path for folder in idle for path in folder.leftovers()]
-    if not damaged:
-        garbage += [path for folder in runs if folder.id not in used for path in _weights(folder)]
-    graves = [grave for kind in ("runs", "evaluations") for grave in Store(outputs, kind).graves()]
+    garbage, damaged = _unused_weights(outputs, Store(outputs).folders())
+    stores = [Store(outputs, kind) for kind in KINDS]
+    for folder in (folder for store in stores for folder in store.folders()):
+        if not folder.path.is_symlink() and not folder.is_running():
+            garbage += folder.leftovers()
+    graves = [grave for store in stores for grave in store.graves()]
     buried = [path for grave in graves for path in grave.rglob("*") if path.is_file()]
     size = sum(path.lstat().st_size for path in (*garbage, *buried))
     if not dry_run:
@@ -47,11 +45,7 @@ def drop_weights(outputs: Path, runs: Iterable[str], apart: Path | None = None) 
 
     `apart` is the record of a figure that can do without. While a record is damaged, all checkpoints stay.
     """
-    used, damaged = _used_by_figures(outputs, apart)
-    store = Store(outputs)
-    folders = [store.folder(name) for name in runs if name not in used]
-    garbage = [path for folder in folders if not folder.path.is_symlink() for path in _weights(folder)]
-    garbage = [] if damaged else garbage
+    garbage, _ = _unused_weights(outputs, map(Store(outputs).folder, runs), apart)
     size = sum(path.lstat().st_size for path in garbage)
     for path in garbage:
         path.unlink(missing_ok=True)
@@ -60,23 +54,20 @@ def drop_weights(outputs: Path, runs: Iterable[str], apart: Path | None = None) 
 
 def usage(outputs: Path) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
     """What takes room: by kind of file, files and bytes; by sweep, runs and bytes (of shared runs, too)."""
-    kinds: dict[str, tuple[int, int]] = {}
-    runs: dict[str, int] = {}
+    counts, sizes, runs = Counter[str](), Counter[str](), Counter[str]()
     for folder, _, files in os.walk(outputs):
         parts = Path(folder).relative_to(outputs).parts
         for name in files:
             size = Path(folder, name).lstat().st_size
             kind = parts[0] if parts else "other"
             if kind == "runs" and len(parts) > 1:
-                runs[parts[1]] = runs.get(parts[1], 0) + size
+                runs[parts[1]] += size
                 kind = f"runs: {'checkpoints' if name.endswith('.ckpt') else 'all else'}"
-            count, total = kinds.get(kind, (0, 0))
-            kinds[kind] = count + 1, total + size
-    by_sweep = {
-        name: (len(ids & runs.keys()), sum(runs.get(run, 0) for run in ids))
-        for name, ids in runs_by_sweep(outputs, []).items()
-    }
-    return kinds, by_sweep
+            counts[kind] += 1
+            sizes[kind] += size
+    asked = runs_by_sweep(outputs, []).items()
+    by_sweep = {name: (len(ids & runs.keys()), sum(runs[run] for run in ids)) for name, ids in asked}
+    return {kind: (counts[kind], sizes[kind]) for kind in counts}, by_sweep
 
 
 def _used_by_figures(outputs: Path, apart: Path | None = None) -> tuple[set[str], list[str]]:
@@ -104,10 +95,19 @@ def _used_by_figures(outputs: Path, apart: Path | None = None) -> tuple[set[str]
     return used, damaged
 
 
-def _weights(folder: JobFolder) -> list[Path]:
-    """The checkpoints of a finished run."""
-    kept = [path for path in (folder.checkpoint, folder.last) if path.exists()]
-    return kept if kept and folder.read_status().get("state") == "done" else []
+def _unused_weights(
+    outputs: Path, folders: Iterable[JobFolder], apart: Path | None = None
+) -> tuple[list[Path], list[str]]:
+    """Checkpoints of finished runs that no drawn figure uses; none, and why, while a record is damaged."""
+    used, damaged = _used_by_figures(outputs, apart)
+    idle = [folder for folder in folders if folder.id not in used and not folder.path.is_symlink()]
+    kept = [
+        path
+        for folder in idle
+        for path in (folder.checkpoint, folder.last)
+        if path.exists() and folder.read_status().get("state") == "done"
+    ]
+    return [] if damaged else kept, damaged
 
 
 def remove(
@@ -132,9 +132,10 @@ def remove(
             raise UserError(f"Run {name} waits for Slurm job {rows[name]['slurm']}; scancel that first.")
     evaluations = evaluations_of(outputs, set(chosen))
     if not dry_run:
-        for kind, ids in (("evaluations", evaluations), ("runs", chosen)):
-            for name in ids:
-                Store(outputs, kind).remove(name)
+        for name in evaluations:
+            Store(outputs, "evaluations").remove(name)
+        for name in chosen:
+            store.remove(name)
     return len(chosen), len(evaluations)
 
 
@@ -187,7 +188,7 @@ def unpack(archive: Path, outputs: Path) -> tuple[int, int]:
             raise UserError(
                 f"{archive} is no archive of `lmsweep store pack`, or damaged ({error})."
             ) from None
-        for kind in ("runs", "evaluations"):
+        for kind in KINDS:
             for folder in sorted(Path(temporary, kind).glob("*")):
                 placed = _place(folder, outputs / kind / folder.name)
                 added, kept = added + placed, kept + (not placed)

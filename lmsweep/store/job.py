@@ -111,12 +111,11 @@ def _failure(job: Job, folder: JobFolder, error: Exception) -> UserError:
         try:
             with suppress(LeaseLostError):
                 folder.fail(why, traceback.format_exc(), final=isinstance(error, FinalError))
+            return JobFailedError(f"{job.store.noun} {job.id} failed: {why} (details in {folder.error})")
         except OSError as another:
             no_room = unwritable(another, root)
             if no_room is None:
                 raise
-    if no_room is None:
-        return JobFailedError(f"{job.store.noun} {job.id} failed: {why} (details in {folder.error})")
     # What the full disk does not take stays behind as a dead process's lease, which anyone takes over.
     with suppress(OSError, LeaseLostError):
         folder.release()

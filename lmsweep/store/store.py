@@ -9,8 +9,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from lmsweep.files import DamagedError, locked, read_json, unwritable, write_jso
 from lmsweep.store.folder import JobFolder
 from lmsweep.store.lease import JobBusyError, owner, slurm_job
 
+KINDS = ("runs", "evaluations")  # each has a folder
 _GRAVE = ".removed-"
 _ID = re.compile(r"[0-9A-Za-z][\w-]*")  # no dots and no slashes, so that no id leads out of the store
 
@@ -110,39 +111,23 @@ class Store:
 
         A job that a live process has stays as it is; so does a finished job, except with `force`.
         """
-        folder = self._made_folder(job_id)
-        with locked(self.root):
-            status = folder.read_status()
-            if (status.get("state") == "done" and not force) or folder.is_running(status):
-                return
-            if force or status.get("state") == "damaged":
-                folder.forget_outcome()
-            folder.write_config(config)
-            pending = {
-                "state": "pending",
-                "attempt": status.get("attempt", 0),
-                "created": status.get("created", time.time()),
-                **slurm_job(),
-                "about": dict(about),
-            }
-            folder.write_status(pending)
+        self._make_folder(job_id)
+        with self._opened(job_id) as (folder, status):
+            if (force or status.get("state") != "done") and not folder.is_running(status):
+                _begin(folder, status, config, force, state="pending", about=dict(about), **slurm_job())
 
     def assign(self, job_id: str, job: str) -> None:
         """Record which Slurm job is going to run a job, unless the job has begun already."""
-        folder = self.folder(job_id)
-        with locked(self.root):
-            status = folder.read_status()
+        with self._opened(job_id) as (folder, status):
             if status.get("state") == "pending":
                 folder.write_status({**status, "slurm": job})
 
     def lose(self, job_id: str, seen: Mapping[str, Any], reason: str | None) -> bool:
-        """Record that the Slurm job of a job is gone: it failed for the `reason`, or without one waits again.
+        """Record that the process of a job is gone: it failed for the `reason`, or without one waits again.
 
         `seen` is the status that says so. False, and nothing happens, when the job has gone on since then.
         """
-        folder = self.folder(job_id)
-        with locked(self.root):
-            status = folder.read_status()
+        with self._opened(job_id) as (folder, status):
             if any(status.get(key) != seen.get(key) for key in ("state", "token", "attempt", "slurm")):
                 return False
             end = {"state": "failed", "reason": reason, "final": False} if reason else {"state": "pending"}
@@ -164,9 +149,8 @@ class Store:
         Raises JobBusyError while another live process has the job. The lease of a process that is gone is
         taken over; what is damaged is forgotten, and the work starts afresh.
         """
-        folder = self._made_folder(job_id)
-        with locked(self.root):
-            status = folder.read_status()
+        self._make_folder(job_id)
+        with self._opened(job_id) as (folder, status):
             if status.get("state") == "done" and not force:
                 return None
             if folder.is_running(status):
@@ -174,37 +158,24 @@ class Store:
                     f"{self.noun} {job_id} is in the hands of process {status['pid']} on {status['host']}; "
                     "wait for it, or stop that process and call again."
                 )
-            if force or status.get("state") == "damaged":
-                folder.forget_outcome()
-            folder.write_config(config)
-            now = time.time()
-            leased = {
-                "state": "running",
-                "attempt": status.get("attempt", 0) + 1,
-                "created": status.get("created", now),
-                "started": now,
-                **owner(),
-                "about": dict(about) if about is not None else status.get("about", {}),
-            }
-            folder.write_status(leased)
-            folder.token = leased["token"]
+            lease = {"attempt": status.get("attempt", 0) + 1, "started": time.time(), **owner()}
+            about = status.get("about", {}) if about is None else dict(about)
+            _begin(folder, status, config, force, state="running", about=about, **lease)
+            folder.token = lease["token"]
             folder.error.unlink(missing_ok=True)
             folder.clear()
         return folder
 
     def give_back(self, job_id: str) -> None:
         """Make a job `pending` again whose process is gone without having said so."""
-        folder = self.folder(job_id)
-        with locked(self.root):
-            status = folder.read_status()
+        with self._opened(job_id) as (folder, status):
             if status.get("state") == "running" and not folder.is_running(status):
                 folder.write_status({**status, "state": "pending", "ended": time.time()})
 
     def remove(self, job_id: str) -> bool:
         """Delete a job; False, and nothing happens, while a live process has the job."""
-        folder = self.folder(job_id)
-        with locked(self.root):
-            if folder.is_running():
+        with self._opened(job_id) as (folder, status):
+            if folder.is_running(status):
                 return False
             # Out of sight in one step, so that a kill in the middle leaves no half of a job.
             grave = self.root / f"{_GRAVE}{job_id}-{os.getpid()}"
@@ -219,16 +190,32 @@ class Store:
         """What `remove` left behind because its process was killed."""
         return sorted(self.root.glob(f"{_GRAVE}*"))
 
-    def _made_folder(self, job_id: str) -> JobFolder:
+    @contextmanager
+    def _opened(self, job_id: str) -> Iterator[tuple[JobFolder, dict[str, Any]]]:
+        """The folder of a job and its status, which nobody else changes meanwhile."""
         folder = self.folder(job_id)
+        with locked(self.root):
+            yield folder, folder.read_status()
+
+    def _make_folder(self, job_id: str) -> None:
         try:
-            folder.path.mkdir(parents=True, exist_ok=True)
+            self.folder(job_id).path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(error, self.root.parent) or UserError(
                 f"outputs={self.root.parent} cannot be written ({error.strerror}); "
                 "name another folder with outputs=... or LMSWEEP_OUTPUTS."
             ) from None
-        return folder
+
+
+def _begin(
+    folder: JobFolder, status: Mapping[str, Any], config: Mapping[str, Any], force: bool, **state: Any
+) -> None:
+    """Freeze what a job is made from, and replace its status by one that says how it begins."""
+    if force or status.get("state") == "damaged":
+        folder.forget_outcome()
+    folder.write_config(config)
+    kept = {"attempt": status.get("attempt", 0), "created": status.get("created", time.time())}
+    folder.write_status({**kept, **state})
 
 
 def _read_index(path: Path) -> dict[str, list[Any]]:

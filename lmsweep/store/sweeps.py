@@ -1,10 +1,10 @@
 """Which runs belong to which sweep: one small file per sweep that was asked for."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from lmsweep.errors import UserError
 from lmsweep.files import DamagedError, read_json, write_json
@@ -15,52 +15,60 @@ UNNAMED = "unnamed"  # sweeps over the command line alone
 PILOT = "-pilot"  # after the scale of runs that only choose settings: they are in no mean
 
 
+class Asked(NamedTuple):
+    """Which runs were asked for together."""
+
+    sweep: str
+    scale: str | None
+    runs: list[str]
+
+    @property
+    def title(self) -> str:
+        """The sweep at its scale."""
+        return f"{self.sweep}-{self.scale}" if self.scale else self.sweep
+
+    @property
+    def record(self) -> str:
+        """The name of the file that says so, made of all that the file says of the sweep."""
+        return f"{self.title}-{hashlib.sha256(' '.join(self.runs).encode()).hexdigest()[:8]}"
+
+
 def record_sweep(outputs: Path, runs: Iterable[str], sweep: str | None, scale: str | None) -> Path:
     """Write down which runs were asked for together; asking again for the same ones changes nothing."""
-    ids = sorted(runs)
-    sweep, scale = (sweep, scale) if sweep else (UNNAMED, None)
-    content = {"sweep": sweep, "scale": scale, "commit": provenance()["commit"], "runs": ids}
-    path = outputs / "sweeps" / f"{_stem(content)}.json"
+    asked = Asked(sweep, scale, sorted(runs)) if sweep else Asked(UNNAMED, None, sorted(runs))
+    path = outputs / "sweeps" / f"{asked.record}.json"
     try:
         _read(path)
     except (FileNotFoundError, DamagedError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, content, indent=1)
+        write_json(path, {**asked._asdict(), "commit": provenance()["commit"]}, indent=1)
     return path
 
 
-def read_sweeps(outputs: Path, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The name and the content of every record; `damaged` gets a sentence about each that is none."""
+def read_sweeps(outputs: Path, damaged: list[str] | None = None) -> Iterator[Asked]:
+    """What every record says; `damaged` gets a sentence about each that is none."""
     for path in sorted((outputs / "sweeps").glob("*.json")):
         try:
-            yield path.stem, _read(path)
+            yield _read(path)
         except DamagedError as error:
             if damaged is not None:
                 damaged.append(str(error))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Asked:
     remedy = "delete the file, and the same sweep writes it again"
     content = read_json(path, remedy)
-    runs = content.get("runs")
-    if not isinstance(runs, list) or not all(map(is_id, runs)) or path.stem != _stem(content):
+    asked = Asked(content.get("sweep", ""), content.get("scale"), content.get("runs", []))
+    if not isinstance(asked.runs, list) or not all(map(is_id, asked.runs)) or path.stem != asked.record:
         raise DamagedError(path, "its name and its runs do not fit", remedy)
-    return content
-
-
-def _stem(content: Mapping[str, Any]) -> str:
-    """A record's file is named by all that the record says of a sweep."""
-    digest = hashlib.sha256(" ".join(content["runs"]).encode()).hexdigest()[:8]
-    sweep, scale = content.get("sweep"), content.get("scale")
-    return f"{sweep}-{scale}-{digest}" if scale else f"{sweep}-{digest}"
+    return asked
 
 
 def runs_by_sweep(outputs: Path, damaged: list[str]) -> dict[str, set[str]]:
     """The runs of every sweep at each of its scales; `damaged` is that of `read_sweeps`."""
-    found: dict[str, set[str]] = {}
-    for _, content in read_sweeps(outputs, damaged):
-        name = f"{content['sweep']}-{content['scale']}" if content["scale"] else content["sweep"]
-        found.setdefault(name, set()).update(content["runs"])
+    found = defaultdict[str, set[str]](set)
+    for asked in read_sweeps(outputs, damaged):
+        found[asked.title].update(asked.runs)
     return found
 
 
@@ -76,11 +84,11 @@ def states_by_sweep(outputs: Path, rows: Iterable[Row], damaged: list[str]) -> l
 
 def sweeps_by_run(outputs: Path) -> dict[str, list[tuple[str, str | None]]]:
     """Of every run that a named sweep asked for: the name and the scale of all those sweeps."""
-    found: dict[str, set[tuple[str, str | None]]] = {}
-    for _, content in read_sweeps(outputs):
-        if content["sweep"] != UNNAMED:
-            for run in content["runs"]:
-                found.setdefault(run, set()).add((content["sweep"], content["scale"]))
+    found = defaultdict[str, set[tuple[str, str | None]]](set)
+    for asked in read_sweeps(outputs):
+        if asked.sweep != UNNAMED:
+            for run in asked.runs:
+                found[run].add((asked.sweep, asked.scale))
     return {run: sorted(pairs, key=str) for run, pairs in found.items()}
 
 
@@ -94,18 +102,18 @@ def own_grids(outputs: Path, figures: Collection[str]) -> dict[str, list[str]]:
 
     A nameless grid all of whose runs another sweep has, too, tells nothing new.
     """
-    named: dict[str, set[str]] = {}
-    nameless: dict[str, set[str]] = {}
-    for record, content in read_sweeps(outputs):
-        name = content["sweep"]
-        kind = nameless if name == UNNAMED else named
-        kind.setdefault(record if name == UNNAMED else name, set()).update(content["runs"])
-    known = {run for runs in named.values() for run in runs}
+    everything = list(read_sweeps(outputs))
+    named, known = defaultdict[str, set[str]](set), set[str]()
+    for asked in everything:
+        if asked.sweep != UNNAMED:
+            named[asked.sweep].update(asked.runs)
+            known.update(asked.runs)
     found = {name: runs for name, runs in sorted(named.items()) if name not in figures}
-    for record, runs in sorted(nameless.items(), key=lambda pair: -len(pair[1])):
-        if not runs <= known:
-            found[record] = runs
-            known |= runs
+    nameless = [asked for asked in everything if asked.sweep == UNNAMED]
+    for asked in sorted(nameless, key=lambda asked: -len(asked.runs)):
+        if not known.issuperset(asked.runs):
+            found[asked.record] = set(asked.runs)
+            known.update(asked.runs)
     return {name: sorted(runs) for name, runs in found.items()}
 
 
@@ -117,11 +125,11 @@ def runs_of(outputs: Path, wanted: str, *, pilots: bool = True) -> set[str]:
     found: set[str] = set()
     names = set()
     damaged: list[str] = []
-    for name, content in read_sweeps(outputs, damaged):
-        names |= {content["sweep"], name}
-        named = content["sweep"] if pilots or not str(content["scale"]).endswith(PILOT) else None
-        if wanted in (named, f"{content['sweep']}-{content['scale']}", name):
-            found |= set(content["runs"])
+    for asked in read_sweeps(outputs, damaged):
+        names |= {asked.sweep, asked.record}
+        named = asked.sweep if pilots or not str(asked.scale).endswith(PILOT) else None
+        if wanted in (named, asked.title, asked.record):
+            found.update(asked.runs)
     if not found:
         known = ", ".join(sorted(names)) or "none"
         told = " ".join(["", *damaged])

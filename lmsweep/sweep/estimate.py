@@ -14,8 +14,7 @@ from lmsweep.processes import call_each
 from lmsweep.provenance import machine_name
 from lmsweep.store.job import Job
 from lmsweep.store.store import Store
-from lmsweep.sweep.devices import Slot, preload_for
-from lmsweep.sweep.plan import Plan, State
+from lmsweep.sweep.plan import Plan, Slot, State
 from lmsweep.sweep.progress import duration, probing
 
 ENOUGH = 5  # measurements that say how much durations differ
@@ -72,7 +71,7 @@ def estimate(plan: Plan, names: Sequence[str], slots: Sequence[Slot]) -> dict[st
     probes = {cost: probe for cost, probe in unknown.items() if probe is not None}
     if probes:
         with probing(len(probes)) as ended:
-            ends = call_each(slots, probes, log=Path(os.devnull), preload=preload_for(plan), on_end=ended)
+            ends = call_each(slots, probes, log=Path(os.devnull), preload=plan.preload, on_end=ended)
         failed = [end.error or end.died for end in ends.values() if end.error or end.died]
         for reason in dict.fromkeys(map(str, failed)):
             print(f"A run that was to be timed ended: {reason}", file=sys.stderr, flush=True)

@@ -5,13 +5,12 @@ The bar and the live display are rich's; what is ours is which jobs are shown, a
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
@@ -42,7 +41,7 @@ def label(about: Mapping[str, Any]) -> str:
     return " ".join([*words, f"seed={about.get('seed', '?')}"])
 
 
-class Progress:
+class Progress(Bar):
     """Counts, and what to show of them. Everything goes to stderr: stdout belongs to results."""
 
     def __init__(
@@ -52,7 +51,6 @@ class Progress:
         noun: str = "runs",
         console: Console | None = None,
     ) -> None:
-        self.console = console or Console(file=sys.stderr)
         self.about = about
         self.total = len(about)
         self.workers = workers
@@ -62,19 +60,12 @@ class Progress:
         self.last: list[str] = []
         self.logs: dict[str, Path] = {}
         self.quiet, self.spoke = QUIET_SECONDS, time.monotonic()
-        self.bar = Bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        self.task = self.bar.add_task(noun, total=self.total)
-        live = self.console.is_terminal
-        self.live = Live(self, console=self.console, refresh_per_second=4, transient=True) if live else None
-
-    def __enter__(self) -> "Progress":
-        if self.live:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.live:
-            self.live.stop()
+        console = console or Console(file=sys.stderr)
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+        live = console.is_terminal
+        # Draws a first picture, so that all of the above must be there.
+        super().__init__(*columns, console=console, refresh_per_second=4, transient=True, disable=not live)
+        self.task = self.add_task(noun, total=self.total)
 
     @property
     def left(self) -> int:
@@ -98,7 +89,7 @@ class Progress:
 
     def tick(self) -> None:
         """Called now and then; in a log file nothing else would tell of jobs that take long."""
-        if self.live or not self.began or time.monotonic() - self.spoke < self.quiet:
+        if not self.disable or not self.began or time.monotonic() - self.spoke < self.quiet:
             return
         self.quiet *= 2
         name, began = next(iter(self.began.items()))
@@ -147,14 +138,14 @@ class Progress:
 
     def _count(self, what: str, line: str | None) -> None:
         self.counts[what] += 1
-        self.bar.update(self.task, completed=self.total - self.left)
+        self.update(self.task, completed=self.total - self.left)
         if line is not None:
             self._line(line)
 
     def _line(self, line: str) -> None:
         self.last = [*self.last[1 - LAST_RESULTS :], line]
         self.spoke = time.monotonic()
-        if self.live is None:
+        if self.disable:
             place = f"[{self.total - self.left:>{len(str(self.total))}}/{self.total}]"
             print(place, line, file=self.console.file, flush=True)
 
@@ -165,17 +156,17 @@ class Progress:
         remaining = self.time_left()
         return "  ".join([*parts, f"about {duration(remaining)} to go"] if remaining else parts)
 
-    def __rich__(self) -> Group:
+    def get_renderables(self) -> Iterable[RenderableType]:
         """The live picture."""
         now = time.monotonic()
         running = Table.grid(padding=(0, 2))
         for name, began in list(self.began.items()):
             running.add_row(name, label(self.about[name]), duration(now - began), self.says(name))
-        return Group(self.bar, Text(self.summary()), running, *(_line(line) for line in self.last))
-
-
-def _line(line: str) -> Text:
-    return Text(line, style="red" if "failed:" in line else "dim", no_wrap=True, overflow="ellipsis")
+        yield self.make_tasks_table(self.tasks)
+        yield Text(self.summary())
+        yield running
+        for line in self.last:
+            yield Text(line, style="red" if "failed:" in line else "dim", no_wrap=True, overflow="ellipsis")
 
 
 @contextmanager
@@ -192,13 +183,12 @@ def probing(count: int, console: Console | None = None) -> Iterator[Callable[[],
         yield lambda: bar.advance(task)
 
 
-def print_failures(rows: Sequence[tuple[str, str, str, Path]], noun: str) -> None:
+def print_failures(rows: Sequence[Sequence[str]], noun: str) -> None:
     """What went wrong: id, what it was, why, and where to read more."""
-    table = Table(
-        noun.removesuffix("s"), "what", "reason", "details", title=f"Failed {noun}", title_justify="left"
-    )
-    for *words, details in rows:
-        table.add_row(*(Text(text, overflow="fold") for text in (*words, str(details))))
+    head = (noun.removesuffix("s"), "what", "reason", "details")
+    table = Table(*head, title=f"Failed {noun}", title_justify="left")
+    for row in rows:
+        table.add_row(*(Text(text, overflow="fold") for text in row))
     console = Console(file=sys.stderr)
     if not console.is_terminal:
         console.width = FILE_WIDTH

@@ -12,8 +12,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import redirect_stderr
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,20 +26,18 @@ from lmsweep.config.run import Request
 from lmsweep.errors import ConfigError, UserError
 from lmsweep.files import locked
 from lmsweep.processes import Pool, stop_on_sigterm
-from lmsweep.store.job import Job, JobFailedError, run_job
+from lmsweep.store.job import JobFailedError, run_job
 from lmsweep.store.lease import SLURM_JOB
-from lmsweep.sweep.devices import places, preload_for
-from lmsweep.sweep.estimate import describe
-from lmsweep.sweep.launcher import LocalLauncher
-from lmsweep.sweep.local import Submission, SweepStoppedError, report, run_here
-from lmsweep.sweep.plan import Outcome, Plan
-from lmsweep.sweep.progress import Progress
+from lmsweep.sweep.local import LocalLauncher, LocalSweep, Submission, SweepStoppedError
+from lmsweep.sweep.plan import Outcome, Plan, Slot, places
 from lmsweep.sweep.slurm_jobs import max_array_size, settle_jobs
 
 if TYPE_CHECKING:
     from submitit.core.utils import DelayedSubmission
 
 OptionalName = Annotated[Name | None, Field(description="a name, or null")]
+# What submitit calls as we do.
+NAMED_ALIKE = {"partition", "account", "qos", "time", "nodes", "cpus_per_task", "array_parallelism", "setup"}
 
 
 class SlurmOptions(Node):
@@ -71,18 +70,11 @@ class SlurmOptions(Node):
     def parameters(self) -> dict[str, Any]:
         """What submitit's executor is given; without a value, the cluster decides."""
         wanted = {
+            **self.model_dump(include=NAMED_ALIKE),
             "job_name": "lmsweep",
-            "partition": self.partition,
-            "account": self.account,
-            "qos": self.qos,
-            "time": self.time,
             "mem": f"{round(self.memory * 1024)}M" if self.memory else None,
             "gpus_per_node": self.gpus_per_node or None,
-            "nodes": self.nodes,
             "ntasks_per_node": self.tasks_per_node,
-            "cpus_per_task": self.cpus_per_task,
-            "array_parallelism": self.array_parallelism,
-            "setup": self.setup,
             "signal_delay_s": self.signal_seconds,
             # Slurm puts a job back into the queue after a preemption or the failure of its node.
             "additional_parameters": {"requeue": True, **self.sbatch},
@@ -96,22 +88,21 @@ class SlurmOptions(Node):
 UNSEEN_BY_LIGHTNING = {"SLURM_JOB_NAME": "interactive"}
 
 
+@dataclass(frozen=True)
 class ArrayTask:
     """The jobs of one task, as they were frozen when it was submitted."""
 
-    def __init__(self, jobs: Sequence[Job], runs_per_gpu: int) -> None:
-        self.jobs = list(jobs)
-        self.runs_per_gpu = runs_per_gpu
+    plan: Plan
+    runs_per_gpu: int
 
     def __call__(self) -> None:
         """Run what is missing; the store keeps all that counts."""
         from submitit.core.job_environment import JobEnvironment
         from submitit.core.utils import UncompletedJobError
 
-        job = JobEnvironment()
+        job, plan = JobEnvironment(), self.plan
         os.environ[SLURM_JOB] = job.job_id
         stop_on_sigterm()
-        plan = Plan.of(self.jobs)
         try:
             if job.num_tasks > 1:
                 failed = run_together(plan, job.global_rank)
@@ -120,7 +111,9 @@ class ArrayTask:
                 # job before it was requeued stays failed.
                 slots = places(plan, runs_per_gpu=self.runs_per_gpu)[: len(plan.jobs)]
                 slots = [{**slot, **UNSEEN_BY_LIGHTNING} for slot in slots]
-                failed = list(run_here(plan, Request(retry="none"), slots).failures)
+                request = Request(retry="none")
+                outcome = LocalSweep(plan, request, slots).run(plan.states(request), time.monotonic())
+                failed = list(outcome.failures)
         except KeyboardInterrupt:
             sys.exit(143)
         except UncompletedJobError:
@@ -148,7 +141,7 @@ def run_together(plan: Plan, rank: int) -> list[str]:
     All tasks do the same in the same order, each job in a process of its own. Returns what failed.
     """
     failed = []
-    pool = Pool([UNSEEN_BY_LIGHTNING], preload_for(plan))
+    pool = Pool([UNSEEN_BY_LIGHTNING], plan.preload)
     try:
         for name, job in plan.jobs.items():
             folder = plan.store.folder(name)
@@ -175,8 +168,8 @@ class SlurmLauncher(LocalLauncher):
 
     def submit(self, plan: Plan, request: Request) -> Outcome:
         at_once = self.options.array_parallelism * self.options.runs_per_job
-        with Progress(plan.about(), min(at_once, len(plan.jobs)), plan.noun) as progress:
-            sweep = SlurmSweep(plan, request, progress, self.options)
+        sweep = SlurmSweep(plan, request, min(at_once, len(plan.jobs)), self.options)
+        with sweep.progress:
             sweep.submit()
             if self.options.wait:
                 try:
@@ -187,15 +180,12 @@ class SlurmLauncher(LocalLauncher):
                 except KeyboardInterrupt:
                     print("The jobs go on; scancel stops them.", file=sys.stderr, flush=True)
                     raise
-        report(plan, sweep.outcome, progress, self.began)
+        sweep.report(self.began)
         self.began = time.monotonic()
         return sweep.outcome
 
-    def describe(
-        self, plan: Plan, request: Request, figures: Mapping[str, Collection[str]] | None = None
-    ) -> str:
-        # How many jobs run at once, Slurm decides.
-        return describe(plan, plan.states(request), figures=figures)
+    def _places(self, plan: Plan) -> list[Slot]:
+        return [{}]  # how many jobs run at once, Slurm decides
 
     def _launch_others(self, job_overrides: Sequence[Sequence[str]], first: int) -> list[JobReturn]:
         raise ConfigError("hydra/launcher=slurm runs lmsweep only; use hydra/launcher=local for other tasks.")
@@ -208,27 +198,21 @@ class QueueFullError(UserError):
 class SlurmSweep(Submission):
     """The jobs of a plan on their way through the queue; all that lasts of it is in the store."""
 
-    def __init__(self, plan: Plan, request: Request, progress: Progress, options: SlurmOptions) -> None:
-        super().__init__(plan, request, progress, options.max_failures)
+    def __init__(self, plan: Plan, request: Request, workers: int, options: SlurmOptions) -> None:
+        super().__init__(plan, request, workers, options.max_failures)
         self.options = options
         self.folder = plan.outputs / "slurm"  # of scripts, pickled tasks and what these printed
-        self.largest: int | None = None  # tasks of an array, once Slurm was asked
         self.open: list[str] = []  # jobs that somebody runs, or is going to
         self.arrays: list[str] = []  # the ids that Slurm gave to ours
         self.full = False  # whether it was said that the queue takes no more
 
     def submit(self) -> None:
-        """Submit what is missing and not on its way already; nobody else submits to this store meanwhile."""
+        """Submit what is missing and not on its way already."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder):
-            alive = settle_jobs(self.store, self.plan.jobs)
-            states = self.plan.states(self.request)
-            self.open = [name for name, state in states.items() if state == "missing"]
-            force = self.request.force
-            missing = self._nobodys(self.open, alive, force)
-            for name in missing:
-                self._freeze(name, force)
-            self._submit(missing, alive)
+        settle_jobs(self.store, self.plan.jobs)
+        states = self.plan.states(self.request)
+        self.open = [name for name, state in states.items() if state == "missing"]
+        self._feed(force=self.request.force)
         for name, state in states.items():
             if state != "missing":
                 self.settle(name, cached=True)
@@ -241,28 +225,31 @@ class SlurmSweep(Submission):
                 self._look(name)
             self.stop_if_hopeless()
             # Jobs that the queue had no room for, or that a process outside Slurm had and gave back.
-            orphans = self._nobodys(self.open, alive)
-            if orphans and self._room(alive):
-                with locked(self.folder):
-                    alive = settle_jobs(self.store, self.open)
-                    self._submit(self._nobodys(orphans, alive), alive)
+            if self._nobodys(alive) and self._room(alive):
+                self._feed()
             if self.open:
                 time.sleep(self.options.poll_seconds)
 
-    def _nobodys(self, names: Sequence[str], alive: set[str], force: bool = False) -> list[str]:
-        """Those of `names` that are to be done, done ones only with `force`, and that nothing works on."""
+    def _feed(self, *, force: bool = False) -> None:
+        """Freeze and submit what nothing works on; nobody else submits to this store meanwhile."""
+        with locked(self.folder):
+            alive = settle_jobs(self.store, self.open)
+            names = self._nobodys(alive, force)
+            for name in names:
+                job = self.plan.jobs[name]
+                self.store.submit(name, job.config, job.about, force=force)
+            self._submit(names, alive)
+
+    def _nobodys(self, alive: Collection[str], force: bool = False) -> list[str]:
+        """What is to be done, done jobs only with `force`, and neither Slurm nor a process works on."""
         found = []
-        for name in names:
+        for name in self.open:
             folder = self.store.folder(name)
             status = folder.read_status()
             done = status.get("state") == "done" and not force
             if name not in alive and not done and not folder.is_running(status):
                 found.append(name)
         return found
-
-    def _freeze(self, name: str, force: bool = False) -> None:
-        job = self.plan.jobs[name]
-        self.store.submit(name, job.config, job.about, force=force)
 
     def _room(self, alive: Collection[str]) -> int:
         """How many further tasks may wait in the queue, while Slurm jobs have the runs in `alive`."""
@@ -280,12 +267,11 @@ class SlurmSweep(Submission):
             return
         size = self.options.runs_per_job
         parts = [names[first : first + size] for first in range(0, len(names), size)]
-        left = len(parts)
-        parts = parts[: self._room(alive)]
-        self.largest = self.largest or max_array_size() or left
-        arrays = -(-left // self.largest)
+        largest = max_array_size() or len(parts)
+        arrays = -(-len(parts) // largest)
         at_once = max(1, self.options.array_parallelism // arrays)  # of each array
-        most = 1 if self.full else self.largest  # one task asks whether there is room again
+        most = 1 if self.full else largest  # one task asks whether there is room again
+        parts = parts[: self._room(alive)]
         while parts:
             array, rest = parts[:most], parts[most:]
             try:
@@ -298,14 +284,11 @@ class SlurmSweep(Submission):
                     return
                 most = len(array) // 2
             else:
-                parts, most = rest, min(2 * most, self.largest)
+                parts, most = rest, min(2 * most, largest)
 
     def _submit_array(self, parts: Sequence[Sequence[str]], at_once: int) -> None:
-        for name in (name for part in parts for name in part):
-            if self.store.folder(name).read_status().get("state") != "pending":
-                self._freeze(name)
-        jobs = self.plan.jobs
-        tasks = [ArrayTask([jobs[name] for name in part], self.options.runs_per_gpu) for part in parts]
+        plans = [Plan.of([self.plan.jobs[name] for name in part]) for part in parts]
+        tasks = [ArrayTask(plan, self.options.runs_per_gpu) for plan in plans]
         for task_id, part in zip(self._sbatch(tasks, at_once), parts, strict=True):
             for name in part:
                 self.store.assign(name, task_id)

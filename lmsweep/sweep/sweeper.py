@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmsweep.config.hydra import composed_value
 from lmsweep.config.sweeps import expand
-from lmsweep.sweep.launcher import LocalLauncher
+from lmsweep.sweep.local import LocalLauncher
 from lmsweep.sweep.slurm import SlurmLauncher
 
 HOME = "hydra_plugins.lmsweep"

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from lmsweep.errors import ConfigError
-from lmsweep.sweep.devices import cores_for, slots, usable_cores, visible_gpus
-from lmsweep.sweep.launcher import LocalLauncher
+from lmsweep.sweep.local import LocalLauncher
+from lmsweep.sweep.plan import cores_for, slots, usable_cores, visible_gpus
 
 
 def places(**keys):
@@ -68,7 +68,7 @@ def test_only_the_cores_of_this_process_count_where_the_system_tells_them(monkey
 @pytest.mark.skipif(not shutil.which("taskset"), reason="needs taskset, to bind a process to a core")
 def test_a_process_that_is_bound_to_a_core_has_one():
     core = min(os.sched_getaffinity(0))
-    code = "from lmsweep.sweep.devices import usable_cores; print(usable_cores())"
+    code = "from lmsweep.sweep.plan import usable_cores; print(usable_cores())"
     command = ["taskset", "--cpu-list", str(core), sys.executable, "-c", code]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "1"
 
