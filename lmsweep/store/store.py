@@ -254,7 +254,9 @@ def _row(folder: JobFolder, entry: Entry) -> Row:
         if "slurm" in status:
             row["slurm"] = status["slurm"]
         if results is not None:
-            row |= {key: results[key] for key in ("seconds",) if key in results} | results.get("metrics", {})
+            if "seconds" in results:  # a rung has none
+                row["seconds"] = results["seconds"]
+            row |= results.get("metrics", {})
             row |= {"remarks": "; ".join(results["remarks"])} if results.get("remarks") else {}
         elif state in ("running", "abandoned"):
             row |= {"host": status["host"], "pid": status["pid"], "seconds": time.time() - status["started"]}
