@@ -1,4 +1,4 @@
-"""What several networks share: standardisation, and hidden layers in a chain."""
+"""What several networks share: standardisation, and convolutions with a faster gradient at images."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -143,22 +143,6 @@ class _ImageGradient(torch.autograd.Function):
         parts = zip(*(whole.split(count) for whole in (gradient, *pooling)), strict=True)
         at_all = torch.cat([at_images(*part) for part in parts])
         return at_all, *[None] * (3 + len(pooling))
-
-
-class Chain(nn.Module):
-    """Standardise, run the hidden layers in the order of `layer_names`, and let `out` give the logits."""
-
-    standardise: Standardise
-    layer_names: tuple[str, ...]
-    out: nn.Linear
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits of a batch."""
-        x = self.standardise(x)
-        for name in self.layer_names:
-            x = self.get_submodule(name)(x)
-        logits: Tensor = self.out(x.flatten(1))
-        return logits
 
 
 def added(kept: Tensor, residual: Tensor, mix: Tensor | None) -> Tensor:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmsweep.models.cnn import scaled
-from lmsweep.models.common import Chain, Standardise, added
+from lmsweep.models.chain import Chain, scaled
+from lmsweep.models.common import Standardise, added
 
 
 class WideResNet(nn.Module):

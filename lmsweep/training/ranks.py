@@ -53,7 +53,7 @@ class RankDiedError(GivenBackError):
 @contextmanager
 def local_ranks(config: RunConfig, folder: "JobFolder") -> "Iterator[World]":
     """Start the other processes of a run on this machine, and end them whatever happens."""
-    from lmsweep.training.world import World, abandon_group, open_store, process_group
+    from lmsweep.training.world import World, open_store
 
     def end_this_process(reason: Exception) -> None:
         if not isinstance(reason, RankDiedError):
@@ -67,22 +67,14 @@ def local_ranks(config: RunConfig, folder: "JobFolder") -> "Iterator[World]":
     watch = _Watch(pool, end_this_process)
     try:
         for rank in range(1, size):
-            task = partial(_take_part, config, folder.path, World(rank, size, rank), store.port)
-            pool.start(f"rank {rank}", task)
+            task = Task(rank, rank, HERE, store.port)
+            pool.start(f"rank {rank}", partial(_local_rank, config, task, folder.path))
         watch.start()
-        world = World(0, size)
-        with process_group(world, store, config.trainer.accelerator, watch.look, tidy=False):
+        with _called(config, World(0, size), store, watch.look) as world:
             yield world
-    except UserError:
-        raise
-    except Exception as error:
-        # Most likely the connection to a rank that is gone: what counts is why it is.
-        watch.ended.wait(GRACE_SECONDS)
-        raise (watch.reason() or error) from error
     finally:
         watch.stop()
         pool.stop(grace=0.0)  # the other ranks have nothing to give back
-        abandon_group()  # now that no rank is left to wait for
 
 
 class _Watch(threading.Thread):
@@ -92,37 +84,21 @@ class _Watch(threading.Thread):
         super().__init__(daemon=True, name="ranks")
         self.pool = pool
         self.stuck = stuck
-        self.ended = threading.Event()
-        self.first: Ended | None = None
+        self.reason: Exception | None = None  # why the first rank that ended did
         self._done = threading.Event()
 
     def run(self) -> None:
-        while not self._done.is_set() and not self.ended.is_set():
+        while self.reason is None and not self._done.is_set():
             for ended in self.pool.wait(0.2):
-                if (ended.error or ended.died) and self.first is None:
-                    self.first = ended
-                    self.ended.set()
-        reason = self.reason()
-        if reason is not None and not self._done.wait(STUCK_SECONDS):
-            self.stuck(reason)
-
-    def reason(self) -> Exception | None:
-        """Why the first rank that ended did; None when all are there."""
-        if self.first is None:
-            return None
-        if isinstance(self.first.error, Exception):
-            return self.first.error
-        death = self.first.died or "SIGTERM"
-        return RankDiedError(
-            f"The process of {self.first.key} died by {death}; "
-            "the same command goes on from the last checkpoint."
-        )
+                if self.reason is None and (ended.error or ended.died):
+                    self.reason = _reason(ended)
+        if self.reason is not None and not self._done.wait(STUCK_SECONDS):
+            self.stuck(self.reason)
 
     def look(self) -> None:
         """Raise when a rank has ended."""
-        reason = self.reason()
-        if reason is not None:
-            raise reason
+        if self.reason is not None:
+            raise self.reason
 
     def stop(self) -> None:
         """Leave the pool alone from now on."""
@@ -131,19 +107,46 @@ class _Watch(threading.Thread):
             self.join()
 
 
-def _take_part(config: RunConfig, folder: Path, world: "World", port: int) -> None:
+def _reason(ended: Ended) -> Exception:
+    if isinstance(ended.error, Exception):
+        return ended.error
+    death = ended.died or "SIGTERM"
+    return RankDiedError(
+        f"The process of {ended.key} died by {death}; the same command goes on from the last checkpoint."
+    )
+
+
+@contextmanager
+def _called(
+    config: RunConfig, world: "World", store: "TCPStore", look: Callable[[], object]
+) -> "Iterator[World]":
+    """Call the other ranks to train with rank 0. `look` raises what one of them failed with."""
+    from lmsweep.training.world import process_group
+
+    store.set("train", "")
+    try:
+        with process_group(world, store, config.trainer.accelerator, look):
+            yield world
+    except UserError:
+        raise
+    except Exception as error:
+        if not _lost_connection(error):
+            raise
+        deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline:
+            look()  # what counts is why the other rank is gone
+            time.sleep(0.1)
+        raise RankDiedError(
+            "A process of the run died; the same command goes on from the last checkpoint."
+        ) from error
+
+
+def _local_rank(config: RunConfig, task: "Task", folder: Path) -> None:
     """What the process of another rank does."""
-    from lmsweep.training.run import prepare_run, take_part
-    from lmsweep.training.world import process_group, reach_store
+    from lmsweep.training.run import prepare_run
 
     threading.Thread(target=_end_with_rank_0, daemon=True).start()
-    try:
-        job = prepare_run(config)
-        with process_group(world, reach_store(HERE, port), config.trainer.accelerator):
-            take_part(job, folder, world)
-    except Exception as error:
-        error.add_note(f"On rank {world.rank}:\n{traceback.format_exc()}")
-        raise
+    follow(config, task, folder, partial(prepare_run, config))
 
 
 def _end_with_rank_0() -> None:
@@ -226,32 +229,18 @@ class FirstTask:
     @contextmanager
     def ranks(self) -> "Iterator[World]":
         """Call the other tasks to train."""
-        from lmsweep.training.world import World, process_group
+        from lmsweep.training.world import World
 
         world = World(0, self.size, self.task.local_rank)
-        self.store.set("train", "")
-        try:
-            with process_group(world, self.store, self.config.trainer.accelerator, self._look):
-                yield world
-        except UserError:
-            raise
-        except Exception as error:
-            if not _lost_connection(error):
-                raise
-            deadline = time.monotonic() + GRACE_SECONDS
-            while time.monotonic() < deadline:
-                self._look(error)
-                time.sleep(0.1)
-            raise RankDiedError(
-                "A process of the run died; the same command goes on from the last checkpoint."
-            ) from error
+        with _called(self.config, world, self.store, self._look):
+            yield world
 
-    def _look(self, cause: Exception | None = None) -> None:
+    def _look(self) -> None:
         """Raise what another task says it failed with."""
         for rank in range(1, self.size):
             if self.store.check([f"failed/{rank}"]):
                 reason = self.store.get(f"failed/{rank}").decode()
-                raise RuntimeError(f"rank {rank} failed with {reason}") from cause
+                raise RuntimeError(f"rank {rank} failed with {reason}")
 
     def end(self, results: Mapping[str, Any] | None, error: str = "", *, wait: bool = True) -> None:
         """Tell the other tasks how the run ended, and wait until they know."""
@@ -278,7 +267,7 @@ def first_task(config: RunConfig, task: Task | None) -> Iterator[FirstTask | Non
 
 
 def follow(config: RunConfig, task: Task, folder: Path, prepare: "Callable[[], Parts]") -> dict[str, Any]:
-    """What the other tasks do: their share when task 0 calls, and nothing else. Returns task 0's results."""
+    """What the other ranks do: their share when rank 0 calls, and nothing else. Returns task 0's results."""
     from lmsweep.training.run import take_part
     from lmsweep.training.world import World, process_group, reach_store, wait_for
 
@@ -293,6 +282,7 @@ def follow(config: RunConfig, task: Task, folder: Path, prepare: "Callable[[], P
                 take_part(job, folder, world)
         wait_for(store, ["end"])  # task 0 evaluates, for as long as that takes
     except Exception as error:
+        error.add_note(f"On rank {task.rank}:\n{traceback.format_exc()}")
         if not _lost_connection(error):
             store.set(f"failed/{task.rank}", f"{type(error).__name__}: {error}")
             raise
