@@ -94,13 +94,7 @@ class Dataset:
         return replace(self, train=train, fingerprint=fingerprint)
 
 
-def prepare(
-    source: Source,
-    *,
-    seed: int,
-    fraction: float = 1.0,
-    label_noise: float = 0.0,
-) -> Dataset:
+def prepare(source: Source, *, seed: int, fraction: float = 1.0, label_noise: float = 0.0) -> Dataset:
     """Make the splits of a run. Each draw has a seed of its own, so methods and models share all of them.
 
     Validation labels are flipped like training labels: whoever has noisy labels has no clean ones to choose
@@ -113,9 +107,9 @@ def prepare(
     # Fractions are prefixes of one order, so that a smaller set lies inside every larger one.
     rest = rest[_permutation(len(rest), derive_seed(seed, "subset"))]
     kept = rest[: subset_size(len(rest), fraction)]
-    noise_seed = derive_seed(seed, "noise")
-    labels = flip_labels(source.pool.y, kept, source.num_classes, label_noise, noise_seed)
-    labels = flip_labels(labels, held_out, source.num_classes, label_noise, noise_seed)
+    labels = source.pool.y
+    for members in (kept, held_out):
+        labels = flip_labels(labels, members, source.num_classes, label_noise, derive_seed(seed, "noise"))
     train = source.pool.select(kept, labels[kept])
     val = source.pool.select(held_out, labels[held_out])
     fingerprint: dict[str, str | int] = {

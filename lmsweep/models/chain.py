@@ -53,22 +53,22 @@ class ConvNet(Chain):
             raise ValueError(f"pool has {len(pool)} sizes for {len(channels)} convolutions")
         before, height, breadth = input_shape
         self.standardise = Standardise(before, input_mean, input_std)
-        for number, (count, size) in enumerate(zip(channels, pool, strict=True), 1):
+        convolutions = [f"conv{number}" for number in range(1, len(channels) + 1)]
+        for name, count, size in zip(convolutions, channels, pool, strict=True):
             after = scaled(count, width)
-            self.add_module(f"conv{number}", self._convolution(before, after, kernel_size, size, dropout))
+            self.add_module(name, self._convolution(before, after, kernel_size, size, dropout))
             before, height, breadth = after, height // size, breadth // size
         if not height * breadth:
             raise ValueError(
                 f"pool={list(pool)} leaves nothing of images of {input_shape[1]}x{input_shape[2]}"
             )
         before = before * height * breadth
-        for number, count in enumerate(dense, 1):
+        layers = [f"fc{number}" for number in range(1, len(dense) + 1)]
+        for name, count in zip(layers, dense, strict=True):
             after = scaled(count, width)
-            self.add_module(f"fc{number}", self._dense(before, after, dropout))
+            self.add_module(name, self._dense(before, after, dropout))
             before = after
-        self.layer_names = tuple(
-            [f"conv{n}" for n in range(1, len(channels) + 1)] + [f"fc{n}" for n in range(1, len(dense) + 1)]
-        )
+        self.layer_names = (*convolutions, *layers)
         self.out = nn.Linear(before, num_classes)
         self._initialise()
 

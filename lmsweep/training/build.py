@@ -81,14 +81,8 @@ def assemble(config: RunConfig, data: Dataset) -> Parts:
     module = build_module(config, data)
     if config.trainer.compile:
         compile_layers(module)
-    return Parts(
-        config,
-        data,
-        module,
-        build_margin(config, module, data.num_classes),
-        build_telemetry(config, module, data),
-        build_callbacks(config),
-    )
+    margin, telemetry = build_margin(config, module, data.num_classes), build_telemetry(config, module, data)
+    return Parts(config, data, module, margin, telemetry, build_callbacks(config))
 
 
 def build_data(config: RunConfig) -> Dataset:

@@ -45,15 +45,8 @@ def fit(
     log_every = config.trainer.log_every
     amount = f"{len(data.train)} images of " if config.acquisition.active else ""
     progress = RichProgress(f"{config.method_name()} on {amount}{config.data.name}")
-    callbacks = (
-        job.margin,
-        build_adversarial(config),
-        LossRecord(log_every),
-        job.telemetry,
-        *job.callbacks,
-        progress,
-        keeper,
-    )
+    ours = (job.margin, build_adversarial(config), LossRecord(log_every), job.telemetry)
+    callbacks = [callback for callback in (*ours, *job.callbacks, progress, keeper) if callback]
     _quiet_lightning()
     trainer = pl.Trainer(
         accelerator=config.trainer.accelerator,
@@ -70,7 +63,7 @@ def fit(
         gradient_clip_val=config.trainer.gradient_clip,
         log_every_n_steps=log_every,
         logger=lines or DummyLogger(),
-        callbacks=[callback for callback in callbacks if callback],
+        callbacks=callbacks,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

@@ -221,9 +221,7 @@ class FirstTask:
     def __init__(self, config: RunConfig, task: Task) -> None:
         from lmsweep.training.world import open_store
 
-        self.config = config
-        self.task = task
-        self.size = config.trainer.processes
+        self.config, self.task, self.others = config, task, range(1, config.trainer.processes)
         self.store: TCPStore = open_store(task.address, task.port)
 
     @contextmanager
@@ -231,13 +229,13 @@ class FirstTask:
         """Call the other tasks to train."""
         from lmsweep.training.world import World
 
-        world = World(0, self.size, self.task.local_rank)
+        world = World(0, self.config.trainer.processes, self.task.local_rank)
         with _called(self.config, world, self.store, self._look):
             yield world
 
     def _look(self) -> None:
         """Raise what another task says it failed with."""
-        for rank in range(1, self.size):
+        for rank in self.others:
             if self.store.check([f"failed/{rank}"]):
                 reason = self.store.get(f"failed/{rank}").decode()
                 raise RuntimeError(f"rank {rank} failed with {reason}")
@@ -248,7 +246,7 @@ class FirstTask:
 
         self.store.set("end", json.dumps({"results": results, "error": error}))
         if wait:
-            wait_for(self.store, [f"left/{rank}" for rank in range(1, self.size)], LEAVE_SECONDS)
+            wait_for(self.store, [f"left/{rank}" for rank in self.others], LEAVE_SECONDS)
 
 
 @contextmanager
