@@ -118,8 +118,7 @@ def _forward_per_sample(module: _BatchNorm, x: Tensor) -> Tensor:
     module._check_input_dim(x)
     if x.numel() == x.shape[1]:
         raise ValueError(f"batch norm needs more than one value per channel, and got {tuple(x.shape)}")
-    out: Tensor = _PerSampleBatchNorm.apply(x, module.weight, module.bias, module)
-    return out
+    return _PerSampleBatchNorm.apply(x, module.weight, module.bias, module)
 
 
 class _Sum(torch.autograd.Function):
@@ -133,13 +132,11 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004
-        total: Tensor = _Sum.apply(gradients[0])
-        return total
+        return _Sum.apply(gradients[0])
 
 
 def _mean(x: Tensor) -> Tensor:
-    total: Tensor = _Sum.apply(x)
-    return total / dist.get_world_size()
+    return _Sum.apply(x) / dist.get_world_size()
 
 
 def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,8 +19,7 @@ from lmsweep.seeds import Share, derive_seed
 
 def second_of_batch(batch: Any) -> Tensor:
     """Class indices of a batch that is a pair (inputs, targets), as most data loaders give."""
-    targets: Tensor = batch[1]
-    return targets
+    return batch[1]
 
 
 class ReversibleCallback(pl.Callback):

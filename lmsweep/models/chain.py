@@ -21,8 +21,7 @@ class Chain(nn.Module):
         x = self.standardise(x)
         for name in self.layer_names:
             x = self.get_submodule(name)(x)
-        logits: Tensor = self.out(x.flatten(1))
-        return logits
+        return self.out(x.flatten(1))
 
 
 class ConvNet(Chain):

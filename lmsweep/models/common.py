@@ -75,13 +75,13 @@ class ImageBlock(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """What the layers give one after the other."""
         conv, pool = cast(ImageConv2d, self[0]), cast(nn.MaxPool2d, self[1])
+        size = cast(int, pool.kernel_size)
         # Who looks at one of the two gets its gradient, too.
         watched = any(layer._forward_hooks or layer._forward_pre_hooks for layer in (conv, pool))
         if watched or not conv.is_asked(x):
-            return cast(Tensor, super().forward(x))
+            return super().forward(x)
         before = conv(x.detach())
-        pooled, places = F.max_pool2d(before, pool.kernel_size, return_indices=True)
-        size = cast(int, pool.kernel_size)
+        pooled, places = F.max_pool2d(before, size, return_indices=True)
         pooled = _joined(pooled, x, conv.weight, size, before.detach(), places)
         for layer in list(self)[2:]:
             pooled = layer(pooled)
@@ -94,8 +94,7 @@ def _joined(out: Tensor, x: Tensor, weight: Tensor, size: int, *pooling: Tensor)
     The way to the images is a node of its own, which a backward pass for weights only never enters.
     """
     # In a tuple the weight is no input of the node, which would otherwise be on the way to it.
-    joined: Tensor = _Join.apply(out, _ImageGradient.apply(x, (weight,), out.shape, size, *pooling))
-    return joined
+    return _Join.apply(out, _ImageGradient.apply(x, (weight,), out.shape, size, *pooling))
 
 
 class _Join(torch.autograd.Function):

@@ -63,8 +63,7 @@ class WideResNet(nn.Module):
         x = self.conv1(self.standardise(x))
         for group in ("block1", "block2", "block3"):
             x = self.get_submodule(group)(x)
-        logits: Tensor = self.out(F.relu(self.norm(x)).mean((2, 3)))
-        return logits
+        return self.out(F.relu(self.norm(x)).mean((2, 3)))
 
 
 class ResidualUnit(nn.Module):

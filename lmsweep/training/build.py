@@ -256,6 +256,7 @@ def _call(
 
     `offered` goes to whatever takes it, `**kwargs` included; `named` only to parameters of that name, because
     a class that passes its `**kwargs` on would fail on them. The configuration's own arguments come first.
+    `gives` is the class of what must come out, and what an error calls it.
     """
     module_name, _, name = component.target.rpartition(".")
     try:

@@ -102,7 +102,7 @@ class Classifier(pl.LightningModule):
                 if state[1] is not None:
                     torch.cuda.set_rng_state(state[1], x.device)
             output = self.forward(x)
-        return output if isinstance(output, Tensor) else cast(Tensor, output[0])
+        return output if isinstance(output, Tensor) else output[0]
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """A step of the optimizer, and what the method does to the weights after it."""

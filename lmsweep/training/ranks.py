@@ -53,7 +53,6 @@ class RankDiedError(GivenBackError):
 @contextmanager
 def local_ranks(config: RunConfig, folder: "JobFolder") -> "Iterator[World]":
     """Start the other processes of a run on this machine, and end them whatever happens."""
-    from lmsweep.training.world import World, open_store
 
     def end_this_process(reason: Exception) -> None:
         if not isinstance(reason, RankDiedError):
@@ -61,16 +60,15 @@ def local_ranks(config: RunConfig, folder: "JobFolder") -> "Iterator[World]":
         print(f"Run {folder.id} ends: {reason}", file=sys.stderr, flush=True)
         os._exit(1)
 
-    size = config.trainer.processes
-    store = open_store(HERE)
-    pool = Pool([{}] * (size - 1), preload=("lmsweep.training.preload",))
+    first = FirstTask(config, Task(0, 0, HERE, 0))
+    pool = Pool([{}] * len(first.others), preload=("lmsweep.training.preload",))
     watch = _Watch(pool, end_this_process)
     try:
-        for rank in range(1, size):
-            task = Task(rank, rank, HERE, store.port)
+        for rank in first.others:
+            task = Task(rank, rank, HERE, first.store.port)
             pool.start(f"rank {rank}", partial(_local_rank, config, task, folder.path))
         watch.start()
-        with _called(config, World(0, size), store, watch.look) as world:
+        with first.ranks(watch.look) as world:
             yield world
     finally:
         watch.stop()
@@ -116,31 +114,6 @@ def _reason(ended: Ended) -> Exception:
     )
 
 
-@contextmanager
-def _called(
-    config: RunConfig, world: "World", store: "TCPStore", look: Callable[[], object]
-) -> "Iterator[World]":
-    """Call the other ranks to train with rank 0. `look` raises what one of them failed with."""
-    from lmsweep.training.world import process_group
-
-    store.set("train", "")
-    try:
-        with process_group(world, store, config.trainer.accelerator, look):
-            yield world
-    except UserError:
-        raise
-    except Exception as error:
-        if not _lost_connection(error):
-            raise
-        deadline = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < deadline:
-            look()  # what counts is why the other rank is gone
-            time.sleep(0.1)
-        raise RankDiedError(
-            "A process of the run died; the same command goes on from the last checkpoint."
-        ) from error
-
-
 def _local_rank(config: RunConfig, task: "Task", folder: Path) -> None:
     """What the process of another rank does."""
     from lmsweep.training.run import prepare_run
@@ -159,10 +132,11 @@ def _end_with_rank_0() -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """This process among the tasks of `srun --nodes=NUM_NODES --ntasks-per-node=DEVICES`.
+    """A process of a run, and where it meets the others.
 
-    All tasks are given the same configuration. Task 0 takes the lease, trains and records; the others meet
-    task 0 at an address that all can work out, wait for its word, take part, and return its results.
+    Under Slurm these are the tasks of `srun --nodes=NUM_NODES --ntasks-per-node=DEVICES`, which are all given
+    the same configuration. Rank 0 takes the lease, trains and records; the others meet rank 0 at an address
+    that all can work out, wait for its word, take part, and return its results.
     """
 
     rank: int
@@ -216,7 +190,7 @@ def _address(num_nodes: int, environment: Mapping[str, str]) -> str:
 
 
 class FirstTask:
-    """Task 0: opens the meeting point, and says at the end how the run ended."""
+    """Rank 0: opens the meeting point, calls the others, and says at the end how the run ended."""
 
     def __init__(self, config: RunConfig, task: Task) -> None:
         from lmsweep.training.world import open_store
@@ -225,13 +199,28 @@ class FirstTask:
         self.store: TCPStore = open_store(task.address, task.port)
 
     @contextmanager
-    def ranks(self) -> "Iterator[World]":
-        """Call the other tasks to train."""
-        from lmsweep.training.world import World
+    def ranks(self, look: Callable[[], object] | None = None) -> "Iterator[World]":
+        """Call the other ranks to train. `look` raises what one of them failed with."""
+        from lmsweep.training.world import World, process_group
 
+        look = look or self._look
         world = World(0, self.config.trainer.processes, self.task.local_rank)
-        with _called(self.config, world, self.store, self._look):
-            yield world
+        self.store.set("train", "")
+        try:
+            with process_group(world, self.store, self.config.trainer.accelerator, look):
+                yield world
+        except UserError:
+            raise
+        except Exception as error:
+            if not _lost_connection(error):
+                raise
+            deadline = time.monotonic() + GRACE_SECONDS
+            while time.monotonic() < deadline:
+                look()  # what counts is why the other rank is gone
+                time.sleep(0.1)
+            raise RankDiedError(
+                "A process of the run died; the same command goes on from the last checkpoint."
+            ) from error
 
     def _look(self) -> None:
         """Raise what another task says it failed with."""
@@ -290,8 +279,7 @@ def follow(config: RunConfig, task: Task, folder: Path, prepare: "Callable[[], P
     store.set(f"left/{task.rank}", "")
     if end["error"]:
         raise UserError(f"Rank 0 ended: {end['error']}")
-    results: dict[str, Any] = end["results"] or {}
-    return results
+    return end["results"] or {}
 
 
 def _lost_connection(error: BaseException) -> bool:

@@ -87,14 +87,14 @@ def run(
         replay(folder / "metrics.jsonl", listener.log)
     else:
         keep = partial(RunCheckpoint, checkpoint_path, len(job.data.val), lease, seconds, pause_at=pause_at)
+        open_lines = partial(JsonLinesLogger, config, folder, checkpoint, lease, listener.log)
         if config.acquisition.active:
-            job, measured, last = _acquire(job, folder, checkpoint, keep, listener)
+            job, measured, last = _acquire(job, checkpoint, keep, open_lines)
             train_seconds = seconds()
         else:
             keeper = keep()
             with company() as world:
-                lines = JsonLinesLogger(config, folder, checkpoint, lease, listener.log)
-                steps = fit(job, checkpoint, keeper, world, lines)
+                steps = fit(job, checkpoint, keeper, world, open_lines())
             train_seconds = seconds()
             measured, last = measure(job, keeper, steps)
         save_finished(folder / "last.ckpt", last, measured, train_seconds, lease)
@@ -124,10 +124,9 @@ def run(
 
 def _acquire(
     job: Parts,
-    folder: Path,
     checkpoint: dict[str, Any] | None,
     keep: Callable[..., RunCheckpoint],
-    listener: Listener,
+    open_lines: Callable[..., JsonLinesLogger],
 ) -> tuple[Parts, dict[str, Any], dict[str, Tensor]]:
     """Train a fresh network in every round of an acquisition; return the last round and what it measured.
 
@@ -135,9 +134,9 @@ def _acquire(
     """
     config, options, steps = job.config, job.config.acquisition, job.config.trainer.max_steps
     state = Acquisition.of(job.data, options, checkpoint and checkpoint[ACQUISITION])
-    keeper = keep(beside={ACQUISITION: state.known()})
-    lines = JsonLinesLogger(config, folder, checkpoint, keeper.lease, listener.log, state.round * steps)
+    lines = open_lines(before=state.round * steps)
     while True:
+        keeper = keep(beside={ACQUISITION: state.known()})
         lines.before = state.round * steps
         one = assemble(config_of_round(config, state.round), job.data.with_training(state.labelled))
         taken = fit(one, checkpoint, keeper, lines=lines)
@@ -147,7 +146,7 @@ def _acquire(
         if state.round > options.rounds:
             return one, {**measured, CURVE: state.curve}, last
         state.extend(job.data, options, one.module, config.seed)
-        checkpoint, keeper = None, keep(beside={ACQUISITION: state.known()})
+        checkpoint = None
 
 
 def remarks(job: Parts, metrics: Mapping[str, float]) -> list[str]:
