@@ -29,10 +29,9 @@ from lmsweep.data import Dataset, Split
 from lmsweep.margin import margin_loss
 from lmsweep.margin.layers import capture
 from lmsweep.seeds import derive_seed
-from lmsweep.training.build import build_margin, build_module
-from lmsweep.training.checkpoint import RunCheckpoint
+from lmsweep.training.build import Parts, build_margin, build_module, prepare_run
+from lmsweep.training.checkpoint import JsonLinesLogger, RunCheckpoint
 from lmsweep.training.fit import fit
-from lmsweep.training.run import Parts, prepare_run
 
 COMMON = ("trainer.accelerator=cpu", "optimizer.lr=0.001", "trainer.log_every=50")
 MNIST = ("model=mnist_cnn", "trainer.batch_size=128")
@@ -94,7 +93,8 @@ def in_turn(job: Parts) -> Turns:
         turns = Turns(by_hand(other, Path(theirs)))
         keeper = RunCheckpoint(Path(ours, "checkpoint.ckpt"), len(job.data.val))
         with redirect_stderr(io.StringIO()):  # progress, which belongs to the work and not to our table
-            fit(dataclasses.replace(job, telemetry=turns), Path(ours), None, keeper)
+            lines = JsonLinesLogger(job.config, Path(ours), None)
+            fit(dataclasses.replace(job, callbacks=[turns]), None, keeper, lines=lines)
     job.module.load_state_dict(keeper.chosen["best"].weights)
     weights = zip(job.module.network.parameters(), other.module.network.parameters(), strict=True)
     if not all(torch.equal(a, b) for a, b in weights):

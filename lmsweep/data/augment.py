@@ -39,7 +39,7 @@ class Augmentation:
 
     def check(self, input_shape: tuple[int, ...]) -> None:
         """Raise ValueError when images of this shape cannot be changed like this."""
-        if self == Augmentation():
+        if self == NO_AUGMENTATION:
             return
         if len(input_shape) != 3:
             raise ValueError(f"samples of shape {tuple(input_shape)} are not images")
@@ -55,24 +55,21 @@ class Augmentation:
             whole = torch.rand(share.whole(len(x)), *shape, generator=generator)
             return to_device(share.of(whole), x.device)
 
-        def around(centre: float, amount: float, purpose: str) -> Tensor:
-            return centre + amount * (2 * uniform(purpose) - 1)
-
         if self.pad:
             offsets = (uniform("crop", 2) * (2 * self.pad + 1)).long()
             x = shifted(x, offsets, self.pad)
         if self.flip:
             x = torch.where((uniform("flip") < 0.5).view(-1, 1, 1, 1), x.flip(-1), x)
         x = as_pixels(x)
-        if self.brightness:
-            x = brightness(x, around(1, self.brightness, "brightness"))
-        if self.contrast:
-            x = contrast(x, around(1, self.contrast, "contrast"))
-        if self.saturation:
-            x = saturation(x, around(1, self.saturation, "saturation"))
-        if self.hue:
-            x = hue(x, around(0, self.hue, "hue"))
+        for change, centre in ((brightness, 1), (contrast, 1), (saturation, 1), (hue, 0)):
+            purpose = change.__name__
+            amount = getattr(self, purpose)
+            if amount:
+                x = change(x, centre + amount * (2 * uniform(purpose) - 1))
         return x
+
+
+NO_AUGMENTATION = Augmentation()
 
 
 def shifted(x: Tensor, offsets: Tensor, pad: int) -> Tensor:

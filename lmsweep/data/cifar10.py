@@ -15,23 +15,16 @@ VALIDATION_SIZE = 5000  # of the 50,000 that are published for training, as in t
 BINARY_FOLDER = "cifar-10-batches-bin"
 
 _IMAGE = 3 * 32 * 32
-_BINARY_TRAIN = tuple(
-    KnownFile(f"data_batch_{number}.bin", 10_000 * (1 + _IMAGE), sha)
-    for number, sha in enumerate(
-        (
-            "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-            "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-            "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-            "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-            "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-        ),
-        start=1,
+_BINARY = tuple(
+    KnownFile(name, 10_000 * (1 + _IMAGE), sha)
+    for name, sha in (
+        ("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+        ("data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+        ("data_batch_3.bin", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+        ("data_batch_4.bin", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+        ("data_batch_5.bin", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+        ("test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
     )
-)
-_BINARY_TEST = KnownFile(
-    "test_batch.bin",
-    10_000 * (1 + _IMAGE),
-    "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
 )
 
 
@@ -40,7 +33,7 @@ def load(root: str) -> Source:
     folder = Path(root)
     if _complete(folder / CIFAR10.base_folder, [name for name, _ in _python_files()]):
         pool, test = _read_python(folder)
-    elif _complete(folder / BINARY_FOLDER, [f.name for f in (*_BINARY_TRAIN, _BINARY_TEST)]):
+    elif _complete(folder / BINARY_FOLDER, [file.name for file in _BINARY]):
         pool, test = _read_binary(folder / BINARY_FOLDER)
     else:
         download(
@@ -77,12 +70,11 @@ def _read_python(root: Path) -> tuple[Split, Split]:
 
 
 def _read_binary(folder: Path) -> tuple[Split, Split]:
-    def read(file: KnownFile) -> np.ndarray:
-        # One byte of label, then red, green and blue, each by rows.
-        return np.frombuffer(file.read(folder / file.name), np.uint8).reshape(-1, 1 + _IMAGE)
-
-    train, test = np.concatenate([read(file) for file in _BINARY_TRAIN]), read(_BINARY_TEST)
-    return _split(train[:, 1:], train[:, 0]), _split(test[:, 1:], test[:, 0])
+    # One byte of label, then red, green and blue, each by rows.
+    contents = [np.frombuffer(file.read(folder / file.name), np.uint8) for file in _BINARY]
+    *train, test = (content.reshape(-1, 1 + _IMAGE) for content in contents)
+    pool = np.concatenate(train)
+    return _split(pool[:, 1:], pool[:, 0]), _split(test[:, 1:], test[:, 0])
 
 
 def _split(x: np.ndarray, y: np.ndarray | list[int]) -> Split:

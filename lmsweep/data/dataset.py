@@ -2,13 +2,13 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from lmsweep.data.augment import Augmentation, as_pixels
+from lmsweep.data.augment import NO_AUGMENTATION, Augmentation, as_pixels
 from lmsweep.seeds import ALL, Share, derive_seed, to_device
 
 Batch = tuple[Tensor, Tensor]
@@ -22,25 +22,20 @@ class Split:
     """
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
-        self._x = x
+        self.x = x
         self.y = y
 
     def __len__(self) -> int:
         return len(self.y)
 
     @property
-    def x(self) -> Tensor:
-        """All images."""
-        return self._x
-
-    @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one image."""
-        return tuple(self._x.shape[1:])
+        return tuple(self.x.shape[1:])
 
     def select(self, indices: Tensor, labels: Tensor | None = None) -> "Split":
         """The samples at `indices`, with other labels when these are given."""
-        return Split(self._x[indices], self.y[indices] if labels is None else labels)
+        return Split(self.x[indices], self.y[indices] if labels is None else labels)
 
     def with_labels(self, labels: Tensor) -> "Split":
         """The same samples with other labels."""
@@ -48,14 +43,14 @@ class Split:
 
     def to(self, device: torch.device | str) -> "Split":
         """The same samples, with their batches on `device`."""
-        return Split(self._x.to(device), self.y.to(device))
+        return Split(self.x.to(device), self.y.to(device))
 
     def read(
         self, indices: Iterable[Index], *, seed: int | None = None, start: int = 0, share: Share = ALL
     ) -> Iterator[Batch]:
         """The batches at `indices`, as they are stored; only streamed splits use the other arguments."""
         for chosen in indices:
-            yield self._x[chosen], self.y[chosen]
+            yield self.x[chosen], self.y[chosen]
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class Dataset:
     test: Split
     num_classes: int
     fingerprint: dict[str, str | int] = field(default_factory=dict)
-    augment: Augmentation | None = None
+    augment: Augmentation = NO_AUGMENTATION
     clean: Tensor | None = None
     remarks: tuple[str, ...] = ()  # what a reader of the results should know, a sentence each
 
@@ -85,6 +80,11 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one image."""
         return self.train.input_shape
+
+    def evaluated_on(self, val: Tensor, test: Tensor) -> "Dataset":
+        """The same data with these samples to validate and to test on; training keeps all."""
+        clean = None if self.clean is None else self.clean[val]
+        return replace(self, val=self.val.select(val), test=self.test.select(test), clean=clean)
 
     def with_training(self, chosen: Tensor) -> "Dataset":
         """The same data with some of its training samples only, by their place among them."""
@@ -94,13 +94,7 @@ class Dataset:
         return replace(self, train=train, fingerprint=fingerprint)
 
 
-def prepare(
-    source: Source,
-    *,
-    seed: int,
-    fraction: float = 1.0,
-    label_noise: float = 0.0,
-) -> Dataset:
+def prepare(source: Source, *, seed: int, fraction: float = 1.0, label_noise: float = 0.0) -> Dataset:
     """Make the splits of a run. Each draw has a seed of its own, so methods and models share all of them.
 
     Validation labels are flipped like training labels: whoever has noisy labels has no clean ones to choose
@@ -113,9 +107,9 @@ def prepare(
     # Fractions are prefixes of one order, so that a smaller set lies inside every larger one.
     rest = rest[_permutation(len(rest), derive_seed(seed, "subset"))]
     kept = rest[: subset_size(len(rest), fraction)]
-    noise_seed = derive_seed(seed, "noise")
-    labels = flip_labels(source.pool.y, kept, source.num_classes, label_noise, noise_seed)
-    labels = flip_labels(labels, held_out, source.num_classes, label_noise, noise_seed)
+    labels = source.pool.y
+    for members in (kept, held_out):
+        labels = flip_labels(labels, members, source.num_classes, label_noise, derive_seed(seed, "noise"))
     train = source.pool.select(kept, labels[kept])
     val = source.pool.select(held_out, labels[held_out])
     fingerprint: dict[str, str | int] = {
@@ -207,6 +201,7 @@ class EvaluationBatches:
             yield as_pixels(x), y
 
 
+@dataclass(eq=False)
 class TrainingBatches:
     """An endless stream of shuffled batches; batch number n is the same however training came to it.
 
@@ -216,24 +211,17 @@ class TrainingBatches:
     `share` of every batch of `size`.
     """
 
-    def __init__(
-        self,
-        split: Split,
-        size: int,
-        *,
-        seed: int,
-        start: int = 0,
-        augment: Augmentation | None = None,
-        share: Share = ALL,
-    ) -> None:
-        if size % share.size:
-            raise ValueError(f"a batch of {size} cannot be shared evenly by {share.size} processes")
-        self.split = split
-        self.size = size
-        self.seed = seed
-        self.start = start
-        self.augment = augment or Augmentation()
-        self.share = share
+    split: Split
+    size: int
+    _: KW_ONLY
+    seed: int
+    start: int = 0
+    augment: Augmentation = NO_AUGMENTATION
+    share: Share = ALL
+
+    def __post_init__(self) -> None:
+        if self.size % self.share.size:
+            raise ValueError(f"a batch of {self.size} cannot be shared evenly by {self.share.size} processes")
 
     def __iter__(self) -> Iterator[Batch]:
         indices = (self.share.of(whole) for whole in self._indices())

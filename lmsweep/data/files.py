@@ -8,7 +8,7 @@ import sys
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -63,7 +63,12 @@ def download(fetch: Callable[[Path], object], root: Path, folder: str, *, datase
     place = root / folder
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as temporary, _patience():
+        temporary_folder = tempfile.TemporaryDirectory(prefix=".download-", dir=root)
+        with temporary_folder as temporary, contextlib.ExitStack() as undo:
+            # Without a timeout a dead connection would hang for ever; results alone belong on stdout.
+            undo.callback(socket.setdefaulttimeout, socket.getdefaulttimeout())
+            socket.setdefaulttimeout(TIMEOUT_SECONDS)
+            undo.enter_context(contextlib.redirect_stdout(sys.stderr))
             fetch(Path(temporary))
             place.mkdir(parents=True, exist_ok=True)
             for path in (Path(temporary) / folder).iterdir():
@@ -74,15 +79,3 @@ def download(fetch: Callable[[Path], object], root: Path, folder: str, *, datase
             f"data={dataset} needs {files} in {place}, and downloading them failed ({reason}): put them "
             "there, name the folder above by LMSWEEP_DATA or data.root, or use data=digits, which needs none."
         ) from None
-
-
-@contextlib.contextmanager
-def _patience() -> Iterator[None]:
-    # Without a timeout a dead connection would hang for ever; results alone belong on stdout.
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT_SECONDS)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        socket.setdefaulttimeout(before)

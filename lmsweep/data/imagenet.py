@@ -1,8 +1,7 @@
 """ImageNet, or any folder of images by class: `train/<class>/*` and `val/<class>/*`, read while training."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,18 +102,18 @@ class Cropping:
 _Request = tuple[int, int | None]  # which file, and the seed of its crop
 
 
+@dataclass(eq=False)
 class StreamedSplit(Split, TorchDataset):
     """Image files and their labels. A batch is the same for any number of workers."""
 
-    def __init__(self, files: Sequence[str], y: Tensor, cropping: Cropping, workers: int = 0) -> None:
-        self.files = np.asarray(files)
-        self.y = y
-        self.cropping = cropping
-        self.workers = workers
-        self.device = torch.device("cpu")
+    files: Sequence[str] | np.ndarray
+    y: Tensor
+    cropping: Cropping
+    workers: int = 0
+    device: torch.device | str = "cpu"
 
     @property
-    def x(self) -> Tensor:
+    def x(self) -> Tensor:  # type: ignore[override]
         """All images at once, as evaluation sees them; meant for small parts of a split."""
         parts = (slice(start, start + READ_BATCH) for start in range(0, len(self), READ_BATCH))
         return torch.cat([x for x, _ in self.read(parts)])
@@ -126,15 +125,12 @@ class StreamedSplit(Split, TorchDataset):
 
     def select(self, indices: Tensor, labels: Tensor | None = None) -> "StreamedSplit":
         """The samples at `indices`, with other labels when these are given; nothing is read."""
-        part = copy(self)
-        part.files, part.y = self.files[indices.numpy()], self.y[indices] if labels is None else labels
-        return part
+        files = np.asarray(self.files)[indices.numpy()]
+        return replace(self, files=files, y=self.y[indices] if labels is None else labels)
 
     def to(self, device: torch.device | str) -> "StreamedSplit":
         """The same samples, with their batches on `device`."""
-        moved = copy(self)
-        moved.device = torch.device(device)
-        return moved
+        return replace(self, device=device)
 
     def read(
         self, indices: Iterable[Index], *, seed: int | None = None, start: int = 0, share: Share = ALL
@@ -148,7 +144,7 @@ class StreamedSplit(Split, TorchDataset):
             batch_sampler=self._requests(indices, seed, start, share),
             num_workers=self.workers,
             collate_fn=_as_read,
-            pin_memory=self.device.type == "cuda",
+            pin_memory=torch.device(self.device).type == "cuda",
             generator=torch.Generator(),  # else the loader draws from the global generator, as dropout does
         )
         for batch in loader:

@@ -32,12 +32,9 @@ def moons(count: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
     """
     upper = count // 2
     first, second = (np.linspace(0, np.pi, size) for size in (upper, count - upper))
-    points = np.concatenate(
-        [
-            np.stack([np.cos(first), np.sin(first)], axis=1),
-            np.stack([1 - np.cos(second), 1 - np.sin(second) - 0.5], axis=1),
-        ]
-    )
+    above = np.stack([np.cos(first), np.sin(first)], axis=1)
+    below = np.stack([1 - np.cos(second), 1 - np.sin(second) - 0.5], axis=1)
+    points = np.concatenate([above, below])
     labels = (np.arange(count) >= upper).astype(int)
     generator = np.random.RandomState(0)
     order = generator.permutation(count)

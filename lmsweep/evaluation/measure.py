@@ -28,7 +28,7 @@ from lmsweep.errors import ConfigError, UserError
 from lmsweep.evaluation.jobs import PICTURE
 from lmsweep.evaluation.runs import Runs, StoredRun, check_types
 from lmsweep.store.folder import JobFolder
-from lmsweep.training.build import build_data, build_module, order_memory
+from lmsweep.training.build import build_data, build_module
 from lmsweep.training.checkpoint import FINISHED, load_or_set_aside
 
 RESOLUTION = 200
@@ -87,7 +87,6 @@ def load_run(run: StoredRun, root: str, device: torch.device, which: str = "best
     config = run.config.model_copy(update={"data": run.config.data.model_copy(update={"root": root})})
     data = build_data(config)
     module = build_module(config, data)
-    order_memory(module, config)
     module.load_state_dict(state["state_dict"])
     return Checkpoint(module.network.eval().to(device), data)
 

@@ -86,20 +86,14 @@ def _count_batch(module: _BatchNorm) -> float:
 class _PerSampleBatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        momentum: float,
-        eps: float,
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, module: _BatchNorm
     ) -> Tensor:
+        running = (module.running_mean, module.running_var)
         out, mean, inverse_std = torch.native_batch_norm(
-            x, weight, bias, running_mean, running_var, True, momentum, eps
+            x, weight, bias, *running, True, _count_batch(module), module.eps
         )
         ctx.save_for_backward(x, weight, mean, inverse_std)
-        ctx.eps = eps
+        ctx.eps = module.eps
         return out
 
     @staticmethod
@@ -112,23 +106,19 @@ class _PerSampleBatchNorm(torch.autograd.Function):
                 # layer do change them.
                 inverse_std = (x.var(_others(x), correction=0) + ctx.eps).rsqrt()
             slope = inverse_std if weight is None else inverse_std * weight
-            return gradient * _columns(slope, x).to(gradient.dtype), None, None, None, None, None, None
+            return gradient * _columns(slope, x).to(gradient.dtype), None, None, None
         wanted = list(ctx.needs_input_grad[:3])
         dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
             gradient, x, weight, None, None, mean, inverse_std, True, ctx.eps, wanted
         )
-        return dx, dweight, dbias, None, None, None, None
+        return dx, dweight, dbias, None
 
 
 def _forward_per_sample(module: _BatchNorm, x: Tensor) -> Tensor:
     module._check_input_dim(x)
     if x.numel() == x.shape[1]:
         raise ValueError(f"batch norm needs more than one value per channel, and got {tuple(x.shape)}")
-    momentum = _count_batch(module)
-    out: Tensor = _PerSampleBatchNorm.apply(
-        x, module.weight, module.bias, module.running_mean, module.running_var, momentum, module.eps
-    )
-    return out
+    return _PerSampleBatchNorm.apply(x, module.weight, module.bias, module)
 
 
 class _Sum(torch.autograd.Function):
@@ -142,13 +132,11 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ARG004
-        total: Tensor = _Sum.apply(gradients[0])
-        return total
+        return _Sum.apply(gradients[0])
 
 
 def _mean(x: Tensor) -> Tensor:
-    total: Tensor = _Sum.apply(x)
-    return total / dist.get_world_size()
+    return _Sum.apply(x) / dist.get_world_size()
 
 
 def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,29 +19,24 @@ from lmsweep.seeds import Share, derive_seed
 
 def second_of_batch(batch: Any) -> Tensor:
     """Class indices of a batch that is a pair (inputs, targets), as most data loaders give."""
-    targets: Tensor = batch[1]
-    return targets
+    return batch[1]
 
 
 class ReversibleCallback(pl.Callback):
-    """A callback that replaces attributes of the module for the time of a fit."""
+    """A callback with an `undo`: what is put there, such as `replaced(...)`, ends with the fit."""
 
     def __init__(self) -> None:
-        self._replaced = ExitStack()
-
-    def replace(self, owner: object, name: str, value: Any) -> None:
-        """Set an attribute of `owner` until the fit ends."""
-        self._replaced.enter_context(replaced(owner, name, value))
+        self.undo = ExitStack()
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Leave the module as it was."""
-        self._replaced.close()
+        """Leave everything as it was."""
+        self.undo.close()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Leave the module as it was, because Lightning does not tear down after an error."""
-        self._replaced.close()
+        """Leave everything as it was, because Lightning does not tear down after an error."""
+        self.undo.close()
 
 
 class MarginLoss(ReversibleCallback):
@@ -83,7 +78,6 @@ class MarginLoss(ReversibleCallback):
         # impossible (inside torch.compile, and where backward passes talk to other processes).
         self.batched: bool | None = None
         self._names: list[str] = []
-        self._last_linear: nn.Linear | None = None
 
     def check(self, module: nn.Module) -> list[str]:
         """Return the names of the layers chosen in `module`; ValueError when the choice does not fit it."""
@@ -110,9 +104,8 @@ class MarginLoss(ReversibleCallback):
                 "add lmsweep.margin.margin_loss to its loss instead of this callback"
             )
         self._names = self.check(pl_module)
-        by_distance = self.options["candidates"] == "distance"
-        self._last_linear = last_linear(pl_module) if by_distance else None
-        self.replace(pl_module, "training_step", self._wrap(pl_module, pl_module.training_step))
+        step = self._wrap(pl_module, pl_module.training_step)
+        self.undo.enter_context(replaced(pl_module, "training_step", step))
 
     def _wrap(self, module: pl.LightningModule, step: Callable[..., Any]) -> Callable[..., Any]:
         def training_step(batch: Any, *args: Any, **kwargs: Any) -> Any:
@@ -144,12 +137,11 @@ class MarginLoss(ReversibleCallback):
                 f"{same[0]} gives the logits, so it is no hidden layer of {type(module).__name__}: "
                 "name the hidden layers, or give the network an attribute layer_names"
             )
-        last = self._last_linear.weight if self._last_linear is not None else None
         margins = linearised_margins(
             logits,
             targets,
             {name: captured.layers[name] for name in self._names},
-            last_layer=last,
+            last_layer=last_linear(module).weight if options["candidates"] == "distance" else None,
             sampled=self._sampled(module, logits, targets),
             batched=self.batched,
             **distance_part(options),

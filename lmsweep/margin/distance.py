@@ -70,9 +70,10 @@ def linearised_margins(
     classes; None does so where this is faster.
     """
     layer_weights, exact = options["layer_weights"], options["exact"]
-    names = list(layers) if isinstance(layers, Mapping) else [f"layers[{i}]" for i in range(len(layers))]
-    tensors = list(layers.values()) if isinstance(layers, Mapping) else list(layers)
-    _check(logits, targets, tensors, names, layer_weights, last_layer)
+    if not isinstance(layers, Mapping):
+        layers = {f"layers[{i}]": layer for i, layer in enumerate(layers)}
+    _check(logits, targets, layers, layer_weights, last_layer)
+    tensors = list(layers.values())
     q = dual_exponent(options["norm"])
     with _full_precision(logits.device.type):
         scores = _scores(logits, options["score"])
@@ -85,7 +86,7 @@ def linearised_margins(
         difference = true - scores.gather(1, classes)
 
         def norms(gradients: Sequence[Tensor | None]) -> Tensor:
-            for name, gradient in zip(names, gradients, strict=True):
+            for name, gradient in zip(layers, gradients, strict=True):
                 if gradient is None:
                     raise ValueError(f"the logits do not depend on {name}: choose layers that lead to them")
             return torch.stack([sample_norm(g, q) for g in gradients if g is not None], dim=1)
@@ -207,8 +208,7 @@ def _class_gradients_at_once(
 def _check(
     logits: Tensor,
     targets: Tensor,
-    layers: list[Tensor],
-    names: list[str],
+    layers: Mapping[str, Tensor],
     layer_weights: Sequence[float] | None,
     last_layer: Tensor | None,
 ) -> None:
@@ -225,7 +225,7 @@ def _check(
         raise ValueError(f"last_layer has {len(last_layer)} rows for {logits.shape[1]} classes")
     if layer_weights is not None and len(layer_weights) != len(layers):
         raise ValueError(f"layer_weights has {len(layer_weights)} values for {len(layers)} layers")
-    for name, layer in zip(names, layers, strict=True):
+    for name, layer in layers.items():
         if not layer.requires_grad:
             raise ValueError(f"{name} does not require grad: call requires_grad_() on it before the forward")
         if len(layer) != len(logits):

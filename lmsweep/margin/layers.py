@@ -1,7 +1,7 @@
 """Which activations of a network a margin is measured at: layer sets by name, caught in a forward pass."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.utils.hooks import RemovableHandle
 
 INPUT, OUTPUT = "input", "output"
 _NORMALISATION = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
@@ -17,18 +16,14 @@ _NORMALISATION = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalRes
 
 def network(module: nn.Module) -> nn.Module:
     """The network inside wrappers: while only one child holds all parameters, that child."""
-    while True:
-        original = _original(module)
-        if original is not None:
-            module = original
-            continue
-        if hasattr(module, "layer_names") or isinstance(module, nn.Sequential):
-            return module
-        owners = [child for child in module.children() if any(True for _ in child.parameters())]
-        own = any(True for _ in module.parameters(recurse=False))
-        if own or len(owners) != 1:
-            return module
-        module = owners[0]
+    original = _original(module)
+    if original is not None:
+        return network(original)
+    if hasattr(module, "layer_names") or isinstance(module, nn.Sequential):
+        return module
+    owners = [child for child in module.children() if any(True for _ in child.parameters())]
+    own = any(True for _ in module.parameters(recurse=False))
+    return module if own or len(owners) != 1 else network(owners[0])
 
 
 def hidden_layers(module: nn.Module) -> list[str]:
@@ -140,7 +135,6 @@ def capture(module: nn.Module, names: Sequence[str]) -> Iterator[Captured]:
     gradients are not looked at; of several passes, and of several uses of one layer, the last counts.
     """
     captured = Captured()
-    handles: list[RemovableHandle] = []
     versions: dict[str, int] = {}
 
     def mark_input(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -171,12 +165,13 @@ def capture(module: nn.Module, names: Sequence[str]) -> Iterator[Captured]:
         return keep
 
     net = network(module)
-    try:
-        inner = [name for name in names if name not in (INPUT, OUTPUT)]
-        handles.extend(net.get_submodule(name).register_forward_hook(keeper(name)) for name in inner)
+    with ExitStack() as hooks:
+        for name in names:
+            if name not in (INPUT, OUTPUT):
+                hooks.enter_context(net.get_submodule(name).register_forward_hook(keeper(name)))
         if INPUT in names:
-            handles.append(module.register_forward_pre_hook(mark_input, with_kwargs=True))
-        handles.append(module.register_forward_hook(keep_logits))
+            hooks.enter_context(module.register_forward_pre_hook(mark_input, with_kwargs=True))
+        hooks.enter_context(module.register_forward_hook(keep_logits))
         yield captured
         changed = [name for name, kept in versions.items() if captured.layers[name]._version != kept]
         if changed:
@@ -184,9 +179,6 @@ def capture(module: nn.Module, names: Sequence[str]) -> Iterator[Captured]:
                 f"what follows {changed[0]} changes its output in place, so it cannot be measured: "
                 "choose the layer that is behind"
             )
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _tensor(output: Any, name: str) -> Tensor:

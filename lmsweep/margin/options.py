@@ -8,17 +8,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    TypedDict,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_args, get_type_hints
 
 F = TypeVar("F", bound=Callable[..., Any])
 IN_THE_SIGNATURE = inspect.Parameter.empty  # the default of what can be given by position
@@ -51,36 +41,28 @@ def one_of(*choices: str) -> Allowed:
     return Allowed(f"{', '.join(choices[:-1])} or {choices[-1]}", lambda value: choices[choices.index(value)])
 
 
+def _only(value: Any, is_allowed: bool) -> Any:
+    if not is_allowed:
+        raise ValueError
+    return value
+
+
 def _number(value: Any, allowed: Callable[[Any], bool]) -> float:
     # By comparison and not by class, so that numbers of numpy are numbers too.
-    if isinstance(value, bool | str) or not allowed(value):
-        raise ValueError
-    return float(value)
+    return float(_only(value, not isinstance(value, bool | str) and allowed(value)))
 
 
 def _positives(value: Any) -> list[float]:
-    if isinstance(value, str) or not len(value):
-        raise ValueError
-    return [POSITIVE.read(v) for v in value]
+    return [POSITIVE.read(v) for v in _only(value, not isinstance(value, str) and len(value) > 0)]
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise ValueError
-    return int(value)
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError
-    return value
+    return int(_only(value, not isinstance(value, bool) and int(value) == value and value >= 1))
 
 
 def _layers(value: Any) -> Any:
     names = [value] if isinstance(value, str) else list(value)
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise ValueError
-    return value
+    return _only(value, bool(names) and all(isinstance(name, str) and name for name in names))
 
 
 NORM = Allowed("a number >= 1, or inf", lambda p: math.inf if p == "inf" else _number(p, lambda v: v >= 1))
@@ -91,7 +73,7 @@ GAMMA = Allowed(
     lambda value: _positives(value) if isinstance(value, Sequence) else POSITIVE.read(value),
 )
 COUNT = Allowed("a whole number >= 1", _count)
-FLAG = Allowed("true or false", _flag)
+FLAG = Allowed("true or false", lambda value: _only(value, isinstance(value, bool)))
 LAYERS = Allowed(
     "input, output, hidden, all, everything, even:N, a module's name or a glob, or a list", _layers
 )
@@ -108,9 +90,7 @@ class Option(NamedTuple):
 class DistanceOptions(TypedDict, total=False):
     """How distances to class boundaries are measured."""
 
-    norm: Annotated[
-        float | str, Option(2.0, "the norm of distances; gradients are measured in its dual norm", NORM)
-    ]
+    norm: Annotated[float | str, Option(2.0, "the norm of distances; gradients have its dual norm", NORM)]
     top_k: Annotated[
         int | None,
         Option(
@@ -179,8 +159,7 @@ def declared(options: Any) -> dict[str, tuple[Option, Allowed]]:
     found = {}
     for name, hint in get_type_hints(options, include_extras=True).items():
         kind, option = get_args(hint)
-        literal = get_origin(kind) is Literal
-        found[name] = (option, one_of(*get_args(kind)) if literal else option.allowed)
+        found[name] = (option, option.allowed or one_of(*get_args(kind)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""What several networks share: standardisation, and hidden layers in a chain."""
+"""What several networks share: standardisation, and convolutions with a faster gradient at images."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -75,13 +75,13 @@ class ImageBlock(nn.Sequential):
     def forward(self, x: Tensor) -> Tensor:
         """What the layers give one after the other."""
         conv, pool = cast(ImageConv2d, self[0]), cast(nn.MaxPool2d, self[1])
+        size = cast(int, pool.kernel_size)
         # Who looks at one of the two gets its gradient, too.
         watched = any(layer._forward_hooks or layer._forward_pre_hooks for layer in (conv, pool))
         if watched or not conv.is_asked(x):
-            return cast(Tensor, super().forward(x))
+            return super().forward(x)
         before = conv(x.detach())
-        pooled, places = F.max_pool2d(before, pool.kernel_size, return_indices=True)
-        size = cast(int, pool.kernel_size)
+        pooled, places = F.max_pool2d(before, size, return_indices=True)
         pooled = _joined(pooled, x, conv.weight, size, before.detach(), places)
         for layer in list(self)[2:]:
             pooled = layer(pooled)
@@ -94,8 +94,7 @@ def _joined(out: Tensor, x: Tensor, weight: Tensor, size: int, *pooling: Tensor)
     The way to the images is a node of its own, which a backward pass for weights only never enters.
     """
     # In a tuple the weight is no input of the node, which would otherwise be on the way to it.
-    joined: Tensor = _Join.apply(out, _ImageGradient.apply(x, (weight,), out.shape, size, *pooling))
-    return joined
+    return _Join.apply(out, _ImageGradient.apply(x, (weight,), out.shape, size, *pooling))
 
 
 class _Join(torch.autograd.Function):
@@ -143,22 +142,6 @@ class _ImageGradient(torch.autograd.Function):
         parts = zip(*(whole.split(count) for whole in (gradient, *pooling)), strict=True)
         at_all = torch.cat([at_images(*part) for part in parts])
         return at_all, *[None] * (3 + len(pooling))
-
-
-class Chain(nn.Module):
-    """Standardise, run the hidden layers in the order of `layer_names`, and let `out` give the logits."""
-
-    standardise: Standardise
-    layer_names: tuple[str, ...]
-    out: nn.Linear
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits of a batch."""
-        x = self.standardise(x)
-        for name in self.layer_names:
-            x = self.get_submodule(name)(x)
-        logits: Tensor = self.out(x.flatten(1))
-        return logits
 
 
 def added(kept: Tensor, residual: Tensor, mix: Tensor | None) -> Tensor:

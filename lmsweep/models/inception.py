@@ -100,8 +100,7 @@ class _AuxiliaryHead(InceptionAux):
 
     def forward(self, x: Tensor) -> Tensor:
         if min(x.shape[-2:]) >= AUXILIARY_MAP:
-            logits: Tensor = super().forward(x)
-            return logits
+            return super().forward(x)
         # Average pooling by 5 leaves less than the 5x5 map that the next convolution needs.
         x = self.conv1(self.conv0(F.adaptive_avg_pool2d(x, 5)))
         return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))

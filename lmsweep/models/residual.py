@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmsweep.models.cnn import scaled
-from lmsweep.models.common import Chain, Standardise, added
+from lmsweep.models.chain import Chain, scaled
+from lmsweep.models.common import Standardise, added
 
 
 class WideResNet(nn.Module):
@@ -63,8 +63,7 @@ class WideResNet(nn.Module):
         x = self.conv1(self.standardise(x))
         for group in ("block1", "block2", "block3"):
             x = self.get_submodule(group)(x)
-        logits: Tensor = self.out(F.relu(self.norm(x)).mean((2, 3)))
-        return logits
+        return self.out(F.relu(self.norm(x)).mean((2, 3)))
 
 
 class ResidualUnit(nn.Module):

@@ -4,8 +4,10 @@ import dataclasses
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau, StepLR
 
 from lmsweep.config.fields import Component, checked
 from lmsweep.config.run import RunConfig
-from lmsweep.data import Augmentation, Dataset, Source, prepare
+from lmsweep.data import Augmentation, Dataset, Source, fixed_choice, prepare
 from lmsweep.errors import ConfigError
 from lmsweep.margin import MarginLoss
 from lmsweep.margin.layers import hidden_layers, network
@@ -25,6 +27,7 @@ from lmsweep.margin.temporary import evaluating
 from lmsweep.methods import Method, method_class
 from lmsweep.methods.method import last_linear
 from lmsweep.seeds import derive_seed
+from lmsweep.training.acquisition import check_acquisition
 from lmsweep.training.callbacks import AdversarialTraining, DistanceTelemetry
 from lmsweep.training.module import Classifier
 from lmsweep.training.optimizers import warmed_up
@@ -32,6 +35,54 @@ from lmsweep.training.optimizers import warmed_up
 # Telemetry measures a training batch at once, so that it needs no more memory than training; of small images
 # it measures about so many input values at once, because small batches are mostly overhead.
 TELEMETRY_VALUES = 20_000
+
+
+@dataclass
+class Parts:
+    """What a run is made of, built and known to fit together."""
+
+    config: RunConfig
+    data: Dataset
+    module: Classifier
+    margin: MarginLoss | None
+    telemetry: DistanceTelemetry | None
+    callbacks: Sequence[pl.Callback] = ()
+
+
+def prepare_run(config: RunConfig) -> Parts:
+    """Build everything a run needs, without side effects; ConfigError says what does not fit."""
+    if config.trainer.accelerator == "gpu" and not torch.cuda.is_available():
+        raise ConfigError("trainer.accelerator=gpu needs a GPU that torch can use; use auto or cpu.")
+    gpus = torch.cuda.device_count() if config.trainer.accelerator != "cpu" else 0
+    if config.trainer.gpu is not None and config.trainer.gpu >= gpus:
+        there = f"torch sees {gpus}, counted from 0" if gpus else "there is no GPU to use"
+        raise ConfigError(
+            f"trainer.devices={config.trainer.devices} names a GPU, and {there}; name another one, or leave "
+            f"it out{' and use trainer.accelerator=auto' if config.trainer.accelerator == 'cpu' else ''}."
+        )
+    bound = gpus == 1 and int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1  # each task sees its own one
+    if 0 < gpus < config.trainer.processes_per_node and not bound:
+        raise ConfigError(
+            f"trainer.devices={config.trainer.devices} needs so many GPUs, and torch sees {gpus}; "
+            "lower it, or use trainer.accelerator=cpu."
+        )
+    torch.set_num_threads(config.trainer.threads)
+    data, most = build_data(config), config.trainer.evaluation_samples
+    if most is not None:
+        data = data.evaluated_on(fixed_choice(len(data.val), most), fixed_choice(len(data.test), most))
+    job = assemble(config, data)
+    if config.acquisition.active:
+        check_acquisition(config.acquisition, job.data, job.module, config.data.name)
+    return job
+
+
+def assemble(config: RunConfig, data: Dataset) -> Parts:
+    """Build a fresh network for the data, and what trains it."""
+    module = build_module(config, data)
+    if config.trainer.compile:
+        compile_layers(module)
+    margin, telemetry = build_margin(config, module, data.num_classes), build_telemetry(config, module, data)
+    return Parts(config, data, module, margin, telemetry, build_callbacks(config))
 
 
 def build_data(config: RunConfig) -> Dataset:
@@ -43,9 +94,7 @@ def build_data(config: RunConfig) -> Dataset:
             "give the command of the run again, which makes a new run of the new content."
         )
     named = {"root": config.data.root, "workers": config.data.workers}
-    source = _call("data.source", config.data.source, named)
-    if not isinstance(source, Source):
-        raise ConfigError(f"data.source._target_={config.data.source.target} gave no lmsweep.data.Source")
+    source = _call("data.source", config.data.source, named, gives=(Source, "lmsweep.data.Source"))
     data = config.data
     augment = Augmentation(**data.augment.model_dump())
     with _explained(f"data.augment does not fit data={data.name}"):
@@ -68,9 +117,8 @@ def build_module(config: RunConfig, data: Dataset) -> Classifier:
     """The network with fresh weights, and how it is trained."""
     torch.manual_seed(derive_seed(config.seed, "initialisation"))
     named = {"input_shape": data.input_shape, "input_mean": config.data.mean, "input_std": config.data.std}
-    network = _call("model", config.model, named, num_classes=data.num_classes)
-    if not isinstance(network, nn.Module):
-        raise ConfigError(f"model._target_={config.model.target} gave no torch.nn.Module")
+    gives = (nn.Module, "torch.nn.Module")
+    network = _call("model", config.model, named, gives=gives, num_classes=data.num_classes)
     _try_out(network, config, data)
     method = build_method(config)
     method.prepare(network)
@@ -90,21 +138,29 @@ def build_module(config: RunConfig, data: Dataset) -> Classifier:
         schedule=_schedule(config),
     )
     module.configure_optimizers()  # a bad argument is found now rather than after the lease was taken
+    if config.trainer.channels_last:
+        network.to(memory_format=torch.channels_last)
+        module.channels_last = True
     return module
 
 
 def build_method(config: RunConfig) -> Method:
-    """The method, with the options of its block; ConfigError for what it cannot be combined with."""
+    """The method, with the options of its block; ConfigError for options that cannot go together."""
     name, margin, adversarial = config.method.criterion, config.method.margin, config.adversarial.kind
-    twice = "a compiled backward pass cannot be differentiated again"
     method = checked(method_class(name), config.method.options, f"method.{name}")
-    for key, wrong, reason in (
-        ("method.margin=true", method.further_passes and margin, "it runs the network more than once"),
-        (f"adversarial={adversarial}", method.makes_examples and adversarial != "none", "it attacks itself"),
-        ("trainer.compile=true", method.differentiates_twice and config.trainer.compile, twice),
+    named, compiled, attacked = f"method={name}", config.trainer.compile, adversarial != "none"
+    exact, per_sample = config.margin.exact, config.margin.batch_norm == "per_sample"
+    again = "a compiled backward pass cannot be differentiated again"
+    changed = "a compiled backward pass cannot be changed for class gradients"
+    for wrong, key, other, reason in (
+        (compiled and margin and exact, "trainer.compile=true", "margin.exact=true", again),
+        (compiled and margin and per_sample, "trainer.compile=true", "margin.batch_norm=per_sample", changed),
+        (compiled and method.differentiates_twice, "trainer.compile=true", named, again),
+        (margin and method.further_passes, "method.margin=true", named, "it runs the network more than once"),
+        (attacked and method.makes_examples, f"adversarial={adversarial}", named, "it attacks itself"),
     ):
         if wrong:
-            raise ConfigError(f"{key} is not allowed with method={name}: {reason}; leave one of them out.")
+            raise ConfigError(f"{key} is not allowed with {other}: {reason}; leave one of them out.")
     return method
 
 
@@ -177,15 +233,8 @@ def build_telemetry(config: RunConfig, module: Classifier, data: Dataset) -> Dis
 
 def build_callbacks(config: RunConfig) -> list[pl.Callback]:
     """The callbacks that a run names itself."""
-    callbacks = []
-    for name, component in config.callbacks.items():
-        callback = _call(f"callbacks.{name}", component)
-        if not isinstance(callback, pl.Callback):
-            raise ConfigError(
-                f"callbacks.{name}._target_={component.target} gave no pytorch_lightning.Callback."
-            )
-        callbacks.append(callback)
-    return callbacks
+    gives = (pl.Callback, "pytorch_lightning.Callback")
+    return [_call(f"callbacks.{name}", own, gives=gives) for name, own in config.callbacks.items()]
 
 
 def build_adversarial(config: RunConfig) -> AdversarialTraining | None:
@@ -195,11 +244,19 @@ def build_adversarial(config: RunConfig) -> AdversarialTraining | None:
     return AdversarialTraining(seed=config.seed, **config.adversarial.model_dump())
 
 
-def _call(key: str, component: Component, named: dict[str, Any] | None = None, **offered: Any) -> Any:
+def _call(
+    key: str,
+    component: Component,
+    named: dict[str, Any] | None = None,
+    *,
+    gives: tuple[type, str] = (object, ""),
+    **offered: Any,
+) -> Any:
     """Call a component with the arguments of its configuration, and with those that only the run knows.
 
     `offered` goes to whatever takes it, `**kwargs` included; `named` only to parameters of that name, because
     a class that passes its `**kwargs` on would fail on them. The configuration's own arguments come first.
+    `gives` is the class of what must come out, and what an error calls it.
     """
     module_name, _, name = component.target.rpartition(".")
     try:
@@ -218,34 +275,14 @@ def _call(key: str, component: Component, named: dict[str, Any] | None = None, *
     arguments = {k: v for k, v in (named or {}).items() if k in parameters}
     arguments |= {k: v for k, v in offered.items() if k in parameters or open_ended}
     try:
-        return function(**(arguments | component.arguments))
+        made = function(**(arguments | component.arguments))
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         given = ", ".join(f"{key}.{name}={value}" for name, value in component.arguments.items())
         raise ConfigError(f"{component.target} does not accept {given}: {error}.") from error
-
-
-def check_speed(config: RunConfig) -> None:
-    """Raise ConfigError for options that cannot go together."""
-    if not (config.trainer.compile and config.method.margin):
-        return
-    per_sample = config.margin.batch_norm == "per_sample"
-    for key, wrong, reason in (
-        ("margin.exact=true", config.margin.exact, "differentiated again"),
-        ("margin.batch_norm=per_sample", per_sample, "changed for class gradients"),
-    ):
-        if wrong:
-            raise ConfigError(
-                f"trainer.compile=true is not allowed with {key}: a compiled backward pass cannot be "
-                f"{reason}; leave one of them out."
-            )
-
-
-def order_memory(module: Classifier, config: RunConfig) -> None:
-    """Apply `trainer.channels_last`, for training or evaluation."""
-    if config.trainer.channels_last:
-        # torch's stubs know no call with a memory format alone.
-        module.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        module.channels_last = True
+    kind, described = gives
+    if not isinstance(made, kind):
+        raise ConfigError(f"{key}._target_={component.target} gave no {described}.")
+    return made
 
 
 def compile_layers(module: Classifier) -> None:

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import KW_ONLY, dataclass
 from html import escape
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from lmsweep.errors import FinalError
 from lmsweep.margin import margin_distance
 from lmsweep.margin.callback import ReversibleCallback
 from lmsweep.margin.layers import capture
-from lmsweep.margin.temporary import evaluating, frozen
+from lmsweep.margin.temporary import evaluating, frozen, replaced
 from lmsweep.seeds import ALL, Share, derive_seed, to_device
 
 # Steps between looks at the loss: fixed, so that how often metrics are written cannot decide over a failure.
@@ -80,10 +81,11 @@ class NotebookBar:
         """Leave the bar as it is."""
 
 
-class RichProgress(pl.Callback):
+class RichProgress(ReversibleCallback):
     """A progress bar on a terminal and in a notebook, a line per validation elsewhere."""
 
     def __init__(self, label: str) -> None:
+        super().__init__()
         self.label = label
         self.console = Console(file=sys.stderr)
         self.progress: Progress | NotebookBar | None = None
@@ -103,6 +105,7 @@ class RichProgress(pl.Callback):
             self.progress = Progress(*columns, console=self.console)
             self.task = self.progress.add_task(self.label, total=total, completed=step, note="")
             self.progress.start()
+        self.undo.callback(self._close, trainer)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -121,18 +124,11 @@ class RichProgress(pl.Callback):
         elif trainer.is_global_zero and not self.console.is_terminal:
             self.console.print(f"{self.label}: step {trainer.global_step}/{trainer.max_steps}, {note}")
 
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Close the bar."""
+    def _close(self, trainer: pl.Trainer) -> None:
         if self.progress is not None:
             self.progress.update(self.task, completed=trainer.global_step)
             self.progress.stop()
             self.progress = None
-
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        """Close the bar before an error is printed."""
-        self.teardown(trainer, pl_module, "fit")
 
 
 def mean_distances(
@@ -169,31 +165,16 @@ def _nearest(module: nn.Module, x: Tensor, y: Tensor, layers: Sequence[str], nor
     return margin_distance(captured.logits, y, at, norm=norm).detach().amin(1)
 
 
+@dataclass(eq=False)
 class DistanceTelemetry(pl.Callback):
-    """Record `distance/<split>/<place>` before the first step, every so many steps and after the last one.
+    """Record `distance/<split>/<place>` before the first step, every so many steps and after the last one."""
 
-    Args:
-        splits: what is measured, by name.
-        places: the layers it is measured at, as `resolve_layers` names them, by the name in the record.
-        every: steps between two measurements.
-        norm: the norm of the distance.
-        batch_size: samples at once.
-    """
-
-    def __init__(
-        self,
-        splits: Mapping[str, Split],
-        places: Mapping[str, str],
-        *,
-        every: int,
-        norm: float | str,
-        batch_size: int,
-    ) -> None:
-        self.splits = splits
-        self.places = places
-        self.every = every
-        self.norm = norm
-        self.batch_size = batch_size
+    splits: Mapping[str, Split]
+    places: Mapping[str, str]  # layers, as `resolve_layers` names them, by their name in the record
+    _: KW_ONLY
+    every: int  # steps between two measurements
+    norm: float | str
+    batch_size: int  # samples at once
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Measure the fresh network; a resumed run has done so."""
@@ -322,4 +303,4 @@ class AdversarialTraining(ReversibleCallback):
             share = Share(trainer.global_rank, trainer.world_size)
             return adversarial_batch(network, x, y, seed=seed, share=share, **self.options), y, *rest
 
-        self.replace(pl_module, "on_after_batch_transfer", on_after_batch_transfer)
+        self.undo.enter_context(replaced(pl_module, "on_after_batch_transfer", on_after_batch_transfer))

@@ -3,12 +3,11 @@
 import io
 import json
 import math
-import pickle
 import sys
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,11 +28,6 @@ FINISHED = "lmsweep_finished"
 # with noisy ones has: what they would choose is recorded, and not kept as a file.
 CHOSEN_BY = {"best": "val_accuracy", "best_clean": "val_clean_accuracy"}
 METRICS = "lmsweep_metrics"  # size and checksum of metrics.jsonl when the checkpoint was made
-# What reading a damaged archive, or the pickle in it, comes to.
-_UNREADABLE = (
-    *(zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, EOFError, RuntimeError),
-    *(ValueError, TypeError, LookupError, AttributeError),
-)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
@@ -47,7 +41,9 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
         checkpoint = None if broken else torch.load(path, map_location="cpu", weights_only=True)
-    except _UNREADABLE as error:
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a damaged archive, or a damaged pickle in it
         raise DamagedError(path, error) from None
     if not isinstance(checkpoint, dict):
         raise DamagedError(path, f"{broken or 'it'} is not what was written")
@@ -83,32 +79,20 @@ class Chosen(NamedTuple):
     weights: dict[str, Tensor]
 
 
+@dataclass(eq=False)
 class RunCheckpoint(pl.Callback):
-    """After each validation: remember the best weights, then save everything in one atomic step.
+    """After each validation: remember the best weights, then save everything in one atomic step."""
 
-    The file is replaced while `lease` is held; `seconds` says how long the run has trained in all.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        val_size: int,
-        lease: Lease = nullcontext,
-        seconds: Callable[[], float] = lambda: 0.0,
-        beside: Mapping[str, Any] | None = None,
-        pause_at: int | None = None,
-    ) -> None:
-        """`beside` is saved in every checkpoint, under its own keys; the first from `pause_at` on pauses."""
-        self.path = path
-        self.pause_at = pause_at
-        self.beside = beside or {}
-        self.lease = lease
-        self.seconds = seconds
-        self.val_size = val_size
-        self.seen_step = 0
-        self.chosen: dict[str, Chosen] = {}
-        self._rng_state: dict[str, Any] | None = None
-        self._stopped = False
+    path: Path
+    val_size: int
+    lease: Lease = nullcontext  # held while the file is replaced
+    seconds: Callable[[], float] = lambda: 0.0  # how long the run has trained in all
+    beside: Mapping[str, Any] = field(default_factory=dict)  # saved too, under its own keys
+    pause_at: int | None = None  # the first checkpoint from this step on pauses
+    seen_step: int = 0
+    chosen: dict[str, Chosen] = field(default_factory=dict)
+    _rng_state: dict[str, Any] | None = None
+    _stopped: bool = False
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Compare, then save."""
@@ -206,10 +190,6 @@ def _metrics_beside(path: Path) -> dict[str, Any]:
 Mirror = Callable[[Mapping[str, float], int], None]  # is told the values of a line, and after which step
 
 
-def no_mirror(_values: Mapping[str, float], _step: int) -> None:
-    """Tell nobody."""
-
-
 def replay(path: Path, mirror: Mirror, until: float = math.inf, size: int | None = None) -> list[str]:
     """Tell a mirror all lines up to a step, of the first `size` bytes, as they were written; return them."""
     lines: list[str] = []
@@ -242,7 +222,7 @@ class JsonLinesLogger(Logger):
         folder: Path,
         checkpoint: Mapping[str, Any] | None,
         lease: Lease = nullcontext,
-        mirror: Mirror = no_mirror,
+        mirror: Mirror = lambda _values, _step: None,
         before: int = 0,
     ) -> None:
         """Open metrics.jsonl where `checkpoint` left it."""

@@ -4,13 +4,12 @@ import logging
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-from pytorch_lightning.loggers.logger import DummyLogger, Logger
+from pytorch_lightning.loggers.logger import DummyLogger
 from pytorch_lightning.loops.fetchers import _DataFetcher
 from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
 from pytorch_lightning.profilers import PassThroughProfiler
@@ -22,20 +21,16 @@ from lmsweep.data.dataset import Batch
 from lmsweep.margin.batch_norm import sync_batch_norm
 from lmsweep.margin.layers import INPUT
 from lmsweep.seeds import derive_seed
-from lmsweep.training.build import build_adversarial
+from lmsweep.training.build import Parts, build_adversarial
 from lmsweep.training.callbacks import LossRecord, RichProgress
 from lmsweep.training.checkpoint import JsonLinesLogger, RunCheckpoint
 from lmsweep.training.evaluate import evaluation_batch
 from lmsweep.training.module import Classifier
 from lmsweep.training.world import ALONE, Environment, World
 
-if TYPE_CHECKING:
-    from lmsweep.training.run import Parts
-
 
 def fit(
-    job: "Parts",
-    folder: Path,
+    job: Parts,
     checkpoint: dict[str, Any] | None,
     keeper: RunCheckpoint,
     world: World = ALONE,
@@ -43,25 +38,15 @@ def fit(
 ) -> int:
     """Train from `checkpoint` or from the start; the module then has its last weights, `keeper` the best.
 
-    `lines` is metrics.jsonl, where it is open already. Returns the number of steps.
+    `lines` is metrics.jsonl, which only rank 0 writes. Returns the number of steps.
     """
     config, data, module, gpu = job.config, job.data, job.module, job.config.trainer.gpu
     step = checkpoint["global_step"] if checkpoint else 0
     log_every = config.trainer.log_every
     amount = f"{len(data.train)} images of " if config.acquisition.active else ""
     progress = RichProgress(f"{config.method_name()} on {amount}{config.data.name}")
-    callbacks = (
-        job.margin,
-        build_adversarial(config),
-        LossRecord(log_every),
-        job.telemetry,
-        *job.callbacks,
-        progress,
-        keeper,
-    )
-    logger: Logger = DummyLogger()
-    if world.rank == 0:
-        logger = lines or JsonLinesLogger(config, folder, checkpoint, keeper.lease)
+    ours = (job.margin, build_adversarial(config), LossRecord(log_every), job.telemetry)
+    callbacks = [callback for callback in (*ours, *job.callbacks, progress, keeper) if callback]
     _quiet_lightning()
     trainer = pl.Trainer(
         accelerator=config.trainer.accelerator,
@@ -77,14 +62,14 @@ def fit(
         check_val_every_n_epoch=None,
         gradient_clip_val=config.trainer.gradient_clip,
         log_every_n_steps=log_every,
-        logger=logger,
-        callbacks=[callback for callback in callbacks if callback],
+        logger=lines or DummyLogger(),
+        callbacks=callbacks,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         profiler=_NoProfiler(),
-        default_root_dir=folder,
+        default_root_dir=keeper.path.parent,
     )
     at_images = job.margin is not None and INPUT in job.margin.check(module)
     trainer.fit_loop.epoch_loop = StepLoop(trainer, weights_only=at_images)
@@ -109,7 +94,7 @@ def fit(
                 module,
                 train_dataloaders=stream,
                 val_dataloaders=validation,
-                ckpt_path=folder / "checkpoint.ckpt" if checkpoint else None,
+                ckpt_path=keeper.path if checkpoint else None,
                 weights_only=True,
             )
     except SystemExit as stop:
@@ -131,7 +116,7 @@ class _NoProfiler(PassThroughProfiler):
         return self._nothing
 
 
-def _shared(job: "Parts", world: World, step: int) -> AbstractContextManager[None]:
+def _shared(job: Parts, world: World, step: int) -> AbstractContextManager[None]:
     """Make what several processes compute together the same as what one process would compute."""
     if job.margin and job.module.compiled:
         job.margin.batched = False

@@ -1,7 +1,7 @@
 """The LightningModule around any network that maps images to logits."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, cast
 
@@ -62,7 +62,12 @@ class Classifier(pl.LightningModule):
         state: tuple[Tensor, Tensor | None] | None = None
         if method.further_passes:
             state = torch.get_rng_state(), torch.cuda.get_rng_state(x.device) if x.is_cuda else None
-        with self._features() as features:
+        features: list[Tensor] = []  # what goes into the last linear layer
+        hook: AbstractContextManager[object] = nullcontext()
+        if method.features:
+            last = linear_layers(self.network)[-1]
+            hook = last.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0]))
+        with hook:
             # A clone, because a network that works in place must not do so on a leaf.
             output = self(x.clone() if method.input_gradient else x)
         logits, *auxiliary = (output,) if isinstance(output, Tensor) else output
@@ -89,17 +94,6 @@ class Classifier(pl.LightningModule):
         more = self.method.criterion(logits, targets)
         return loss if more is None else loss + more
 
-    @contextmanager
-    def _features(self) -> Iterator[list[Tensor]]:
-        """What goes into the last linear layer inside, where the method asks for it."""
-        found: list[Tensor] = []
-        if not self.method.features:
-            yield found
-            return
-        last = linear_layers(self.network)[-1]
-        with last.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])):
-            yield found
-
     def _again(self, state: tuple[Tensor, Tensor | None] | None, x: Tensor) -> Tensor:
         """The logits of other images, with the random numbers of the pass that began with `state`."""
         with torch.random.fork_rng(devices=[x.device] if x.is_cuda else []):
@@ -108,7 +102,7 @@ class Classifier(pl.LightningModule):
                 if state[1] is not None:
                     torch.cuda.set_rng_state(state[1], x.device)
             output = self.forward(x)
-        return output if isinstance(output, Tensor) else cast(Tensor, output[0])
+        return output if isinstance(output, Tensor) else output[0]
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """A step of the optimizer, and what the method does to the weights after it."""

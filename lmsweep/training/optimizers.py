@@ -41,15 +41,8 @@ class RMSprop(Optimizer):
         eps_inside_sqrt: bool = True,
         initial_accumulator: float = 1.0,
     ) -> None:
-        defaults: dict[str, float] = {
-            "lr": lr,
-            "alpha": alpha,
-            "eps": eps,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "eps_inside_sqrt": eps_inside_sqrt,
-            "initial_accumulator": initial_accumulator,
-        }
+        defaults = {"lr": lr, "alpha": alpha, "eps": eps, "momentum": momentum, "weight_decay": weight_decay}
+        defaults |= {"eps_inside_sqrt": eps_inside_sqrt, "initial_accumulator": initial_accumulator}
         for name, value in defaults.items():
             if not value >= 0 or (name in ("alpha", "momentum") and value >= 1):
                 raise ValueError(f"{name}={value} is out of range for RMSprop")

@@ -53,7 +53,6 @@ class RankDiedError(GivenBackError):
 @contextmanager
 def local_ranks(config: RunConfig, folder: "JobFolder") -> "Iterator[World]":
     """Start the other processes of a run on this machine, and end them whatever happens."""
-    from lmsweep.training.world import World, abandon_group, open_store, process_group
 
     def end_this_process(reason: Exception) -> None:
         if not isinstance(reason, RankDiedError):
@@ -61,28 +60,19 @@ def local_ranks(config: RunConfig, folder: "JobFolder") -> "Iterator[World]":
         print(f"Run {folder.id} ends: {reason}", file=sys.stderr, flush=True)
         os._exit(1)
 
-    size = config.trainer.processes
-    store = open_store(HERE)
-    pool = Pool([{}] * (size - 1), preload=("lmsweep.training.preload",))
+    first = FirstTask(config, Task(0, 0, HERE, 0))
+    pool = Pool([{}] * len(first.others), preload=("lmsweep.training.preload",))
     watch = _Watch(pool, end_this_process)
     try:
-        for rank in range(1, size):
-            task = partial(_take_part, config, folder.path, World(rank, size, rank), store.port)
-            pool.start(f"rank {rank}", task)
+        for rank in first.others:
+            task = Task(rank, rank, HERE, first.store.port)
+            pool.start(f"rank {rank}", partial(_local_rank, config, task, folder.path))
         watch.start()
-        world = World(0, size)
-        with process_group(world, store, config.trainer.accelerator, watch.look, tidy=False):
+        with first.ranks(watch.look) as world:
             yield world
-    except UserError:
-        raise
-    except Exception as error:
-        # Most likely the connection to a rank that is gone: what counts is why it is.
-        watch.ended.wait(GRACE_SECONDS)
-        raise (watch.reason() or error) from error
     finally:
         watch.stop()
         pool.stop(grace=0.0)  # the other ranks have nothing to give back
-        abandon_group()  # now that no rank is left to wait for
 
 
 class _Watch(threading.Thread):
@@ -92,37 +82,21 @@ class _Watch(threading.Thread):
         super().__init__(daemon=True, name="ranks")
         self.pool = pool
         self.stuck = stuck
-        self.ended = threading.Event()
-        self.first: Ended | None = None
+        self.reason: Exception | None = None  # why the first rank that ended did
         self._done = threading.Event()
 
     def run(self) -> None:
-        while not self._done.is_set() and not self.ended.is_set():
+        while self.reason is None and not self._done.is_set():
             for ended in self.pool.wait(0.2):
-                if (ended.error or ended.died) and self.first is None:
-                    self.first = ended
-                    self.ended.set()
-        reason = self.reason()
-        if reason is not None and not self._done.wait(STUCK_SECONDS):
-            self.stuck(reason)
-
-    def reason(self) -> Exception | None:
-        """Why the first rank that ended did; None when all are there."""
-        if self.first is None:
-            return None
-        if isinstance(self.first.error, Exception):
-            return self.first.error
-        death = self.first.died or "SIGTERM"
-        return RankDiedError(
-            f"The process of {self.first.key} died by {death}; "
-            "the same command goes on from the last checkpoint."
-        )
+                if self.reason is None and (ended.error or ended.died):
+                    self.reason = _reason(ended)
+        if self.reason is not None and not self._done.wait(STUCK_SECONDS):
+            self.stuck(self.reason)
 
     def look(self) -> None:
         """Raise when a rank has ended."""
-        reason = self.reason()
-        if reason is not None:
-            raise reason
+        if self.reason is not None:
+            raise self.reason
 
     def stop(self) -> None:
         """Leave the pool alone from now on."""
@@ -131,19 +105,21 @@ class _Watch(threading.Thread):
             self.join()
 
 
-def _take_part(config: RunConfig, folder: Path, world: "World", port: int) -> None:
+def _reason(ended: Ended) -> Exception:
+    if isinstance(ended.error, Exception):
+        return ended.error
+    death = ended.died or "SIGTERM"
+    return RankDiedError(
+        f"The process of {ended.key} died by {death}; the same command goes on from the last checkpoint."
+    )
+
+
+def _local_rank(config: RunConfig, task: "Task", folder: Path) -> None:
     """What the process of another rank does."""
-    from lmsweep.training.run import prepare_run, take_part
-    from lmsweep.training.world import process_group, reach_store
+    from lmsweep.training.run import prepare_run
 
     threading.Thread(target=_end_with_rank_0, daemon=True).start()
-    try:
-        job = prepare_run(config)
-        with process_group(world, reach_store(HERE, port), config.trainer.accelerator):
-            take_part(job, folder, world)
-    except Exception as error:
-        error.add_note(f"On rank {world.rank}:\n{traceback.format_exc()}")
-        raise
+    follow(config, task, folder, partial(prepare_run, config))
 
 
 def _end_with_rank_0() -> None:
@@ -156,10 +132,11 @@ def _end_with_rank_0() -> None:
 
 @dataclass(frozen=True)
 class Task:
-    """This process among the tasks of `srun --nodes=NUM_NODES --ntasks-per-node=DEVICES`.
+    """A process of a run, and where it meets the others.
 
-    All tasks are given the same configuration. Task 0 takes the lease, trains and records; the others meet
-    task 0 at an address that all can work out, wait for its word, take part, and return its results.
+    Under Slurm these are the tasks of `srun --nodes=NUM_NODES --ntasks-per-node=DEVICES`, which are all given
+    the same configuration. Rank 0 takes the lease, trains and records; the others meet rank 0 at an address
+    that all can work out, wait for its word, take part, and return its results.
     """
 
     rank: int
@@ -213,25 +190,24 @@ def _address(num_nodes: int, environment: Mapping[str, str]) -> str:
 
 
 class FirstTask:
-    """Task 0: opens the meeting point, and says at the end how the run ended."""
+    """Rank 0: opens the meeting point, calls the others, and says at the end how the run ended."""
 
     def __init__(self, config: RunConfig, task: Task) -> None:
         from lmsweep.training.world import open_store
 
-        self.config = config
-        self.task = task
-        self.size = config.trainer.processes
+        self.config, self.task, self.others = config, task, range(1, config.trainer.processes)
         self.store: TCPStore = open_store(task.address, task.port)
 
     @contextmanager
-    def ranks(self) -> "Iterator[World]":
-        """Call the other tasks to train."""
+    def ranks(self, look: Callable[[], object] | None = None) -> "Iterator[World]":
+        """Call the other ranks to train. `look` raises what one of them failed with."""
         from lmsweep.training.world import World, process_group
 
-        world = World(0, self.size, self.task.local_rank)
+        look = look or self._look
+        world = World(0, self.config.trainer.processes, self.task.local_rank)
         self.store.set("train", "")
         try:
-            with process_group(world, self.store, self.config.trainer.accelerator, self._look):
+            with process_group(world, self.store, self.config.trainer.accelerator, look):
                 yield world
         except UserError:
             raise
@@ -240,18 +216,18 @@ class FirstTask:
                 raise
             deadline = time.monotonic() + GRACE_SECONDS
             while time.monotonic() < deadline:
-                self._look(error)
+                look()  # what counts is why the other rank is gone
                 time.sleep(0.1)
             raise RankDiedError(
                 "A process of the run died; the same command goes on from the last checkpoint."
             ) from error
 
-    def _look(self, cause: Exception | None = None) -> None:
+    def _look(self) -> None:
         """Raise what another task says it failed with."""
-        for rank in range(1, self.size):
+        for rank in self.others:
             if self.store.check([f"failed/{rank}"]):
                 reason = self.store.get(f"failed/{rank}").decode()
-                raise RuntimeError(f"rank {rank} failed with {reason}") from cause
+                raise RuntimeError(f"rank {rank} failed with {reason}")
 
     def end(self, results: Mapping[str, Any] | None, error: str = "", *, wait: bool = True) -> None:
         """Tell the other tasks how the run ended, and wait until they know."""
@@ -259,7 +235,7 @@ class FirstTask:
 
         self.store.set("end", json.dumps({"results": results, "error": error}))
         if wait:
-            wait_for(self.store, [f"left/{rank}" for rank in range(1, self.size)], LEAVE_SECONDS)
+            wait_for(self.store, [f"left/{rank}" for rank in self.others], LEAVE_SECONDS)
 
 
 @contextmanager
@@ -278,7 +254,7 @@ def first_task(config: RunConfig, task: Task | None) -> Iterator[FirstTask | Non
 
 
 def follow(config: RunConfig, task: Task, folder: Path, prepare: "Callable[[], Parts]") -> dict[str, Any]:
-    """What the other tasks do: their share when task 0 calls, and nothing else. Returns task 0's results."""
+    """What the other ranks do: their share when rank 0 calls, and nothing else. Returns task 0's results."""
     from lmsweep.training.run import take_part
     from lmsweep.training.world import World, process_group, reach_store, wait_for
 
@@ -293,6 +269,7 @@ def follow(config: RunConfig, task: Task, folder: Path, prepare: "Callable[[], P
                 take_part(job, folder, world)
         wait_for(store, ["end"])  # task 0 evaluates, for as long as that takes
     except Exception as error:
+        error.add_note(f"On rank {task.rank}:\n{traceback.format_exc()}")
         if not _lost_connection(error):
             store.set(f"failed/{task.rank}", f"{type(error).__name__}: {error}")
             raise
@@ -302,8 +279,7 @@ def follow(config: RunConfig, task: Task, folder: Path, prepare: "Callable[[], P
     store.set(f"left/{task.rank}", "")
     if end["error"]:
         raise UserError(f"Rank 0 ended: {end['error']}")
-    results: dict[str, Any] = end["results"] or {}
-    return results
+    return end["results"] or {}
 
 
 def _lost_connection(error: BaseException) -> bool:

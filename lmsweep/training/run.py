@@ -2,45 +2,24 @@
 
 import dataclasses
 import math
-import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
 from lmsweep.config.groups import CONSTANT, NO_ACQUISITION, NO_TELEMETRY
 from lmsweep.config.run import RunConfig
-from lmsweep.data import Dataset, Split, fixed_choice
-from lmsweep.errors import ConfigError
+from lmsweep.data import Split, fixed_choice
 from lmsweep.files import Lease
-from lmsweep.margin import MarginLoss
 from lmsweep.provenance import energy_joules, provenance
-from lmsweep.training.acquisition import (
-    ACQUISITION,
-    CURVE,
-    Acquisition,
-    acquired,
-    check_acquisition,
-    config_of_round,
-)
-from lmsweep.training.build import (
-    build_callbacks,
-    build_data,
-    build_margin,
-    build_module,
-    build_telemetry,
-    check_speed,
-    compile_layers,
-    order_memory,
-)
+from lmsweep.training.acquisition import ACQUISITION, CURVE, Acquisition, acquired, config_of_round
+from lmsweep.training.build import Parts, assemble, prepare_run
 from lmsweep.training.checkpoint import (
     FINISHED,
     JsonLinesLogger,
@@ -52,7 +31,6 @@ from lmsweep.training.checkpoint import (
 )
 from lmsweep.training.evaluate import Portrait, evaluate, portrait
 from lmsweep.training.fit import fit
-from lmsweep.training.module import Classifier
 from lmsweep.training.world import Company, World, alone
 
 
@@ -61,86 +39,20 @@ class Listener(Protocol):
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """A line of metrics.jsonl; a run that goes on tells all lines it keeps again, from the first one."""
+        return
 
     def describe(
         self, results: Mapping[str, Any], portrait: Callable[[], Portrait | None], checkpoint: Path
     ) -> None:
         """What results.json says, what there is to see, and where the weights are."""
+        return
 
 
-class _Silent:
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        pass
-
-    def describe(
-        self, results: Mapping[str, Any], portrait: Callable[[], Portrait | None], checkpoint: Path
-    ) -> None:
-        pass
+class _Silent(Listener):
+    pass
 
 
 SILENT = _Silent()
-
-
-@dataclass
-class Parts:
-    """What a run is made of, built and known to fit together."""
-
-    config: RunConfig
-    data: Dataset
-    module: Classifier
-    margin: MarginLoss | None
-    telemetry: pl.Callback | None
-    callbacks: Sequence[pl.Callback] = ()
-
-
-def prepare_run(config: RunConfig) -> Parts:
-    """Build everything a run needs, without side effects; ConfigError says what does not fit."""
-    if config.trainer.accelerator == "gpu" and not torch.cuda.is_available():
-        raise ConfigError("trainer.accelerator=gpu needs a GPU that torch can use; use auto or cpu.")
-    gpus = torch.cuda.device_count() if config.trainer.accelerator != "cpu" else 0
-    if config.trainer.gpu is not None and config.trainer.gpu >= gpus:
-        there = f"torch sees {gpus}, counted from 0" if gpus else "there is no GPU to use"
-        raise ConfigError(
-            f"trainer.devices={config.trainer.devices} names a GPU, and {there}; name another one, or leave "
-            f"it out{' and use trainer.accelerator=auto' if config.trainer.accelerator == 'cpu' else ''}."
-        )
-    bound = gpus == 1 and int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1  # each task sees its own one
-    if 0 < gpus < config.trainer.processes_per_node and not bound:
-        raise ConfigError(
-            f"trainer.devices={config.trainer.devices} needs so many GPUs, and torch sees {gpus}; "
-            "lower it, or use trainer.accelerator=cpu."
-        )
-    check_speed(config)
-    torch.set_num_threads(config.trainer.threads)
-    data, most = build_data(config), config.trainer.evaluation_samples
-    if most is not None:
-        data = _evaluated_on(data, fixed_choice(len(data.val), most), fixed_choice(len(data.test), most))
-    job = assemble(config, data)
-    if config.acquisition.active:
-        check_acquisition(config.acquisition, job.data, job.module, config.data.name)
-    return job
-
-
-def assemble(config: RunConfig, data: Dataset) -> Parts:
-    """Build a fresh network for the data, and what trains it."""
-    module = build_module(config, data)
-    order_memory(module, config)
-    if config.trainer.compile:
-        compile_layers(module)
-    return Parts(
-        config,
-        data,
-        module,
-        build_margin(config, module, data.num_classes),
-        build_telemetry(config, module, data),
-        build_callbacks(config),
-    )
-
-
-def _evaluated_on(data: Dataset, val: Tensor, test: Tensor) -> Dataset:
-    """The data with these samples to validate and to test on; training keeps all."""
-    clean = None if data.clean is None else data.clean[val]
-    return dataclasses.replace(data, val=data.val.select(val), test=data.test.select(test), clean=clean)
 
 
 def run(
@@ -175,14 +87,14 @@ def run(
         replay(folder / "metrics.jsonl", listener.log)
     else:
         keep = partial(RunCheckpoint, checkpoint_path, len(job.data.val), lease, seconds, pause_at=pause_at)
+        open_lines = partial(JsonLinesLogger, config, folder, checkpoint, lease, listener.log)
         if config.acquisition.active:
-            job, measured, last = _acquire(job, folder, checkpoint, keep, listener)
+            job, measured, last = _acquire(job, checkpoint, keep, open_lines)
             train_seconds = seconds()
         else:
             keeper = keep()
             with company() as world:
-                lines = JsonLinesLogger(config, folder, checkpoint, lease, listener.log)
-                steps = fit(job, folder, checkpoint, keeper, world, lines)
+                steps = fit(job, checkpoint, keeper, world, open_lines())
             train_seconds = seconds()
             measured, last = measure(job, keeper, steps)
         save_finished(folder / "last.ckpt", last, measured, train_seconds, lease)
@@ -212,10 +124,9 @@ def run(
 
 def _acquire(
     job: Parts,
-    folder: Path,
     checkpoint: dict[str, Any] | None,
     keep: Callable[..., RunCheckpoint],
-    listener: Listener,
+    open_lines: Callable[..., JsonLinesLogger],
 ) -> tuple[Parts, dict[str, Any], dict[str, Tensor]]:
     """Train a fresh network in every round of an acquisition; return the last round and what it measured.
 
@@ -223,19 +134,19 @@ def _acquire(
     """
     config, options, steps = job.config, job.config.acquisition, job.config.trainer.max_steps
     state = Acquisition.of(job.data, options, checkpoint and checkpoint[ACQUISITION])
-    keeper = keep(beside={ACQUISITION: state.known()})
-    lines = JsonLinesLogger(config, folder, checkpoint, keeper.lease, listener.log, state.round * steps)
+    lines = open_lines(before=state.round * steps)
     while True:
+        keeper = keep(beside={ACQUISITION: state.known()})
         lines.before = state.round * steps
         one = assemble(config_of_round(config, state.round), job.data.with_training(state.labelled))
-        taken = fit(one, folder, checkpoint, keeper, lines=lines)
+        taken = fit(one, checkpoint, keeper, lines=lines)
         measured, last = measure(one, keeper, taken)
         state.record(measured, len(job.data.train))
         lines.log_metrics(state.told(), taken - 1)  # loggers count steps from 0
         if state.round > options.rounds:
             return one, {**measured, CURVE: state.curve}, last
         state.extend(job.data, options, one.module, config.seed)
-        checkpoint, keeper = None, keep(beside={ACQUISITION: state.known()})
+        checkpoint = None
 
 
 def remarks(job: Parts, metrics: Mapping[str, float]) -> list[str]:
@@ -294,7 +205,7 @@ def measure(
 def take_part(job: Parts, folder: Path, world: World) -> None:
     """What all ranks but 0 do of a run: their share of the training. They only read what is in `folder`."""
     path = folder / "checkpoint.ckpt"
-    fit(job, folder, load_checkpoint(path), RunCheckpoint(path, len(job.data.val)), world)
+    fit(job, load_checkpoint(path), RunCheckpoint(path, len(job.data.val)), world)
 
 
 # Steps are added to the probe as long as it stays about this short.
@@ -328,7 +239,7 @@ def probe_seconds(config: RunConfig) -> float:
     if options.active:
         scored = min(len(job.data.train), options.pool or len(job.data.train)) * options.passes
         total += options.rounds * (total + (sample * scored if options.score != "random" else 0))
-    telemetry = build_telemetry(config, job.module, job.data)
+    telemetry = job.telemetry
     if telemetry is None:
         return total
     measurements = 1 + math.ceil(trainer.max_steps / config.telemetry.every)
@@ -347,7 +258,7 @@ def _short_run(config: RunConfig, steps: int, batch: int, samples: int) -> float
     update |= {"schedule": CONSTANT, "callbacks": {}, "acquisition": NO_ACQUISITION}
     job = prepare_run(config.model_copy(update=update))
     val, test = (torch.arange(min(len(split), samples)) for split in (job.data.val, job.data.test))
-    few = _evaluated_on(job.data, val, test)
+    few = job.data.evaluated_on(val, test)
     job.data = dataclasses.replace(few, train=_few(few.train, max(batch, samples)))
     with tempfile.TemporaryDirectory() as folder:
         return _seconds(lambda: run(job, "probe", Path(folder)))

@@ -117,13 +117,10 @@ def process_group(
     store: dist.Store,
     accelerator: str,
     look: Callable[[], object] = lambda: None,
-    *,
-    tidy: bool = True,
 ) -> Iterator[None]:
     """Inside, the process group exists. Rank 0 waits for the others, and calls `look` while it does.
 
-    After an error the group is closed, which tells the others. With `tidy=False` the caller ends the others
-    first and closes the group then.
+    After an error the group is closed, which tells the others.
     """
     store.set(f"ready/{world.rank}", "")
     everybody = [f"ready/{rank}" for rank in range(world.size)]
@@ -143,14 +140,8 @@ def process_group(
     try:
         yield
     except BaseException:
-        if tidy:
-            abandon_group()
+        # NCCL would wait for processes that may be gone, and ends with this one.
+        if dist.get_backend() == "gloo":
+            dist.destroy_process_group()
         raise
     dist.destroy_process_group()
-
-
-def abandon_group() -> None:
-    """Close the process group after an error, if there is one."""
-    # NCCL would wait for processes that may be gone, and ends with this one.
-    if dist.is_initialized() and dist.get_backend() == "gloo":
-        dist.destroy_process_group()

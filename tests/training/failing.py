@@ -3,7 +3,7 @@
 import torch.distributed as dist
 from torch import Tensor
 
-from lmsweep.models.cnn import ConvNet
+from lmsweep.models.chain import ConvNet
 
 
 class FailingNet(ConvNet):

@@ -1,10 +1,27 @@
-"""The MNIST networks: convolutions, dense layers, and the logits."""
+"""Networks whose layers follow one another: convolutional ones for MNIST, dense ones, a linear classifier."""
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
-from torch import nn
+from torch import Tensor, nn
 
-from lmsweep.models.common import Chain, ImageBlock, ImageConv2d, Standardise
+from lmsweep.models.common import ImageBlock, ImageConv2d, Standardise
+
+
+class Chain(nn.Module):
+    """Standardise, run the hidden layers in the order of `layer_names`, and let `out` give the logits."""
+
+    standardise: Standardise
+    layer_names: tuple[str, ...]
+    out: nn.Linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of a batch."""
+        x = self.standardise(x)
+        for name in self.layer_names:
+            x = self.get_submodule(name)(x)
+        return self.out(x.flatten(1))
 
 
 class ConvNet(Chain):
@@ -35,22 +52,22 @@ class ConvNet(Chain):
             raise ValueError(f"pool has {len(pool)} sizes for {len(channels)} convolutions")
         before, height, breadth = input_shape
         self.standardise = Standardise(before, input_mean, input_std)
-        for number, (count, size) in enumerate(zip(channels, pool, strict=True), 1):
+        convolutions = [f"conv{number}" for number in range(1, len(channels) + 1)]
+        for name, count, size in zip(convolutions, channels, pool, strict=True):
             after = scaled(count, width)
-            self.add_module(f"conv{number}", self._convolution(before, after, kernel_size, size, dropout))
+            self.add_module(name, self._convolution(before, after, kernel_size, size, dropout))
             before, height, breadth = after, height // size, breadth // size
         if not height * breadth:
             raise ValueError(
                 f"pool={list(pool)} leaves nothing of images of {input_shape[1]}x{input_shape[2]}"
             )
         before = before * height * breadth
-        for number, count in enumerate(dense, 1):
+        layers = [f"fc{number}" for number in range(1, len(dense) + 1)]
+        for name, count in zip(layers, dense, strict=True):
             after = scaled(count, width)
-            self.add_module(f"fc{number}", self._dense(before, after, dropout))
+            self.add_module(name, self._dense(before, after, dropout))
             before = after
-        self.layer_names = tuple(
-            [f"conv{n}" for n in range(1, len(channels) + 1)] + [f"fc{n}" for n in range(1, len(dense) + 1)]
-        )
+        self.layer_names = (*convolutions, *layers)
         self.out = nn.Linear(before, num_classes)
         self._initialise()
 
@@ -100,3 +117,43 @@ def scaled(count: int, width: float) -> int:
     if width <= 0:
         raise ValueError(f"width={width} is not allowed: it must be a number > 0")
     return max(1, round(count * width))
+
+
+class MLP(Chain):
+    """Dense layers with ReLU and a linear output; three hidden ones make the 4-layer network of Fig. 1.
+
+    Each hidden layer `fc1`, `fc2`, ... is one child with its activation inside.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        *,
+        hidden: Sequence[int],
+        dropout: float = 0.0,
+        input_mean: Sequence[float] | None = None,
+        input_std: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.standardise = Standardise(input_shape[0], input_mean, input_std)
+        sizes = [math.prod(input_shape), *hidden]
+        self.layer_names = tuple(f"fc{number}" for number in range(1, len(sizes)))
+        for name, (before, after) in zip(self.layer_names, pairwise(sizes), strict=True):
+            layer = nn.Sequential(nn.Flatten(), nn.Linear(before, after), nn.ReLU(), nn.Dropout(dropout))
+            self.add_module(name, layer)
+        self.out = nn.Linear(sizes[-1], num_classes)
+
+
+class Linear(MLP):
+    """A linear classifier, for which the margin is exact (the paper's "SVM as a Special Case")."""
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        *,
+        input_mean: Sequence[float] | None = None,
+        input_std: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(input_shape, num_classes, hidden=(), input_mean=input_mean, input_std=input_std)
