@@ -78,10 +78,10 @@ def load_network(config: OwnAuditConfig) -> nn.Module:
             network.load_state_dict({name.removeprefix("module."): value for name, value in state.items()})
         except RuntimeError as error:
             raise UserError(f"{config.weights} does not fit {config.model.target}: {error}.") from None
-    mean, std = config.mean or [], config.std or []
-    if len(mean) != len(std):
-        raise ConfigError("mean and std must both be lists of numbers per channel, or both null.")
-    if mean:
+    mean, std = config.mean, config.std
+    if (mean, std) != (None, None):
+        if not (mean and std and len(mean) == len(std)):
+            raise ConfigError("mean and std must both be lists of numbers per channel, or both null.")
         network = nn.Sequential(Standardise(len(mean), mean, std), network)
     return network.eval()
 

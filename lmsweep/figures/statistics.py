@@ -86,20 +86,23 @@ class Comparison:
 
     def verdict(self, least: float = 0.0, most: float = math.inf) -> Verdict:
         """Whether the mean is between two bounds; above 0 without an effect it is once in forty times."""
-        return verdict_between(self.n, *interval(self.values, self.tries), least, most)
+        bounds = interval(self.values, self.tries)
+        return verdict_between(self.n, *bounds, least, most, above=most == math.inf)
 
 
-def verdict_between(n: int, low: float, high: float, least: float, most: float) -> Verdict:
+def verdict_between(
+    n: int, low: float, high: float, least: float, most: float, *, above: bool = False
+) -> Verdict:
     """Whether the interval of n values is between two bounds, or outside; few values resolve nothing.
 
-    Where there is no upper bound, the lower one is a threshold: the interval must be above it.
+    With `above` the lower bound is a threshold: the interval must be above it.
     """
     if n < ENOUGH_SEEDS:
         return "not resolved"
     if high < least or low > most:
         return "fails"
-    above = low > least if most == math.inf else low >= least
-    return "holds" if above and high <= most else "not resolved"
+    enough = low > least if above else low >= least
+    return "holds" if enough and high <= most else "not resolved"
 
 
 def best_of(candidates: Sequence[Comparison], threshold: float = 0.0) -> Comparison:

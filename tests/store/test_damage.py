@@ -185,7 +185,7 @@ def test_any_byte_of_any_file_may_change_and_no_number_is_wrong(small, monkeypat
         *("config.yaml", "status.json", "results.json", "metrics.jsonl", "checkpoint.ckpt"),
         *(".index.json", f"{FIGURE}.json", f"{FIGURE}.csv"),
     }
-    monkeypatch.setattr(make, "_draw", lambda *_: None)  # pictures take a second, and have no numbers to read
+    monkeypatch.setattr(make, "draw", lambda *_: None)  # pictures take a second, and have no numbers to read
     monkeypatch.setattr(make, "save", lambda _, path: [path.with_suffix(".png"), path])
     cases = []
 

@@ -1,6 +1,7 @@
 """The report: every drawn figure, its claims and where its numbers come from, on one static page."""
 
 import base64
+import csv
 import hashlib
 import io
 import re
@@ -94,8 +95,9 @@ def _read_table(path: Path, checksum: str) -> pd.DataFrame | None:
     if checksum not in ("", digest(data)):
         return None  # changed since the figure was drawn
     try:
-        return pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False, index_col=False)
-    except ValueError:  # not UTF-8, empty, or with lines of different lengths
+        head, *rows = [row for row in csv.reader(io.StringIO(data.decode(), newline="")) if row]
+        return pd.DataFrame(rows, columns=head) if len(set(head)) == len(head) else None
+    except (ValueError, csv.Error):  # not UTF-8, empty, or with lines of different lengths
         return None
 
 
