@@ -84,7 +84,9 @@ def load_run(run: StoredRun, root: str, device: torch.device, which: str = "best
         raise UserError(f"Run {run.id} has no weights in {path}; train it again with force=true.")
     if run.trust is not None:
         check_types(run.config, run.trust)
-    config = run.config.model_copy(update={"data": run.config.data.model_copy(update={"root": root})})
+    elsewhere = run.config.data.model_copy(update={"root": root})
+    plain = run.config.trainer.model_copy(update={"compile": False})  # nothing is compiled to be measured
+    config = run.config.model_copy(update={"data": elsewhere, "trainer": plain})
     data = build_data(config)
     module = build_module(config, data)
     module.load_state_dict(state["state_dict"])

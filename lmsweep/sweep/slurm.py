@@ -205,14 +205,19 @@ class SlurmSweep(Submission):
         self.open: list[str] = []  # jobs that somebody runs, or is going to
         self.arrays: list[str] = []  # the ids that Slurm gave to ours
         self.full = False  # whether it was said that the queue takes no more
+        self.largest: int | None = None  # tasks of an array, once Slurm was asked
 
     def submit(self) -> None:
         """Submit what is missing and not on its way already."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        settle_jobs(self.store, self.plan.jobs)
-        states = self.plan.states(self.request)
-        self.open = [name for name, state in states.items() if state == "missing"]
-        self._feed(force=self.request.force)
+        with locked(self.folder):  # nobody else submits to this store meanwhile
+            alive = settle_jobs(self.store, self.plan.jobs)
+            states = self.plan.states(self.request)
+            self.open = [name for name, state in states.items() if state == "missing"]
+            names = self._nobodys(self.open, alive, self.request.force)
+            for name in names:
+                self._freeze(name, force=self.request.force)
+            self._submit(names, alive)
         for name, state in states.items():
             if state != "missing":
                 self.settle(name, cached=True)
@@ -225,25 +230,34 @@ class SlurmSweep(Submission):
                 self._look(name)
             self.stop_if_hopeless()
             # Jobs that the queue had no room for, or that a process outside Slurm had and gave back.
-            if self._nobodys(alive) and self._room(alive):
-                self._feed()
+            orphans = self._nobodys(self.open, alive)
+            if orphans and self._room(alive):
+                self._feed(orphans)
             if self.open:
                 time.sleep(self.options.poll_seconds)
 
-    def _feed(self, *, force: bool = False) -> None:
-        """Freeze and submit what nothing works on; nobody else submits to this store meanwhile."""
+    def _feed(self, orphans: Sequence[str]) -> None:
+        """Submit the orphans that still nobody has; nobody else submits to this store meanwhile."""
         with locked(self.folder):
             alive = settle_jobs(self.store, self.open)
-            names = self._nobodys(alive, force)
-            for name in names:
-                job = self.plan.jobs[name]
-                self.store.submit(name, job.config, job.about, force=force)
+            names = []
+            for name in self._nobodys(orphans, alive):
+                state = self.store.folder(name).read_status().get("state")
+                if state == "failed":
+                    continue  # since the last look; the next one tells
+                if state != "pending":
+                    self._freeze(name)
+                names.append(name)
             self._submit(names, alive)
 
-    def _nobodys(self, alive: Collection[str], force: bool = False) -> list[str]:
-        """What is to be done, done jobs only with `force`, and neither Slurm nor a process works on."""
+    def _freeze(self, name: str, *, force: bool = False) -> None:
+        job = self.plan.jobs[name]
+        self.store.submit(name, job.config, job.about, force=force)
+
+    def _nobodys(self, names: Sequence[str], alive: Collection[str], force: bool = False) -> list[str]:
+        """Those to be done, done ones only with `force`, that neither Slurm nor a process works on."""
         found = []
-        for name in self.open:
+        for name in names:
             folder = self.store.folder(name)
             status = folder.read_status()
             done = status.get("state") == "done" and not force
@@ -267,7 +281,7 @@ class SlurmSweep(Submission):
             return
         size = self.options.runs_per_job
         parts = [names[first : first + size] for first in range(0, len(names), size)]
-        largest = max_array_size() or len(parts)
+        largest = self.largest = self.largest or max_array_size() or len(parts)
         arrays = -(-len(parts) // largest)
         at_once = max(1, self.options.array_parallelism // arrays)  # of each array
         most = 1 if self.full else largest  # one task asks whether there is room again

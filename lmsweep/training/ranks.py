@@ -203,7 +203,7 @@ class FirstTask:
         """Call the other ranks to train. `look` raises what one of them failed with."""
         from lmsweep.training.world import World, process_group
 
-        look = look or self._look
+        watched, look = look is not None, look or self._look
         world = World(0, self.config.trainer.processes, self.task.local_rank)
         self.store.set("train", "")
         try:
@@ -214,10 +214,13 @@ class FirstTask:
         except Exception as error:
             if not _lost_connection(error):
                 raise
-            deadline = time.monotonic() + GRACE_SECONDS
+            # A rank of this machine that lost its connection ends after LEAVE_SECONDS, and is seen to end.
+            deadline = time.monotonic() + (LEAVE_SECONDS + GRACE_SECONDS if watched else GRACE_SECONDS)
             while time.monotonic() < deadline:
                 look()  # what counts is why the other rank is gone
                 time.sleep(0.1)
+            if watched:
+                raise  # every process lives, so that the error is rank 0's own
             raise RankDiedError(
                 "A process of the run died; the same command goes on from the last checkpoint."
             ) from error
