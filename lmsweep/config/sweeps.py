@@ -60,6 +60,7 @@ class NoiseConfig(Node):
     same_data: Flag
     weight: Annotated[float | None, Field(gt=0, description="a value of margin.weight")] = None
     val_every: CountOrNull = None
+    width: Annotated[float | None, Field(gt=0, description="a value of model.width")] = None
     steps: CountOrNull = None  # trainer.max_steps of the figures over noise
     # trainer.max_steps of figX_selection: enough to learn the wrong labels by heart
     long_steps: CountOrNull = None
