@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,9 +102,8 @@ def _climb(rung: "Rung", _: JobFolder) -> Results:
 
     run = training_job(rung.run, pause_at=rung.step)
     try:
-        when_free(partial(run_job, run))
-    except PausedError:
-        pass
+        with suppress(PausedError):  # that is how a run ends on its rung
+            when_free(partial(run_job, run))
     except JobFailedError:
         if not run.folder.read_status().get("final"):  # a diverged run is a result
             raise
