@@ -194,13 +194,15 @@ class LocalSweep(Submission):
             self.queue.appendleft(name)
             return
         why = f"its process died {LIVES} times, the last time by {death}; is there enough memory?"
-        folder = self.store.folder(name)
-        status = folder.read_status()
-        has_end = status.get("state") not in ("pending", "running")
-        if has_end or (not folder.is_running(status) and self.store.lose(name, status, why)):
-            self.settle(name)
-        else:  # another process has the job
+        job = self.plan.jobs[name]
+        try:
+            folder = self.store.lease(name, job.config, job.about)  # replaces an end from before this sweep
+        except JobBusyError:  # another process has the job
             self._leave(name)
+            return
+        if folder is not None:
+            folder.fail(why, f"See {folder.log} for what it printed.\n")
+        self.settle(name)
 
     def _leave(self, name: str) -> None:
         """Let another process finish the job; look now and then whether it has."""
